@@ -1,4 +1,4 @@
-"""A program for a mesh with some arguments and variables fixed: its arrays are cut once."""
+"""A program for a mesh with some arguments and variables fixed: the fixed arrays are cut once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from uopc.ir.devices import parts
 
 
 class BoundMesh:
-    """The devices of a mesh, and the parts of what is fixed that those of this process have.
+    """The devices of a mesh, and the parts of fixed arguments on the devices of this process.
 
-    `plan`: that of the program, with the arguments alone that a call takes.
+    `plan`: the program's plan with only the arguments that a call takes.
     """
 
     def __init__(self, runner: MeshRunner, values: Mapping[str, Any]) -> None:
@@ -33,7 +33,7 @@ class BoundMesh:
         self.plan, self.image = replace(whole, arguments=tuple(taken)), runner.image
 
     def _cut(self, number: int, given: object, array: AnyArray) -> ShardedArray:
-        """The parts of an argument, which nobody else writes to."""
+        """Cut a fixed argument into parts that nobody else writes to."""
         mesh, cuts = self.runner.mesh, self.runner.plan.mesh
         assert cuts is not None
         cut = cuts.arguments[number]
@@ -52,7 +52,7 @@ class BoundMesh:
         return ShardedArray(layout(array.shape, mesh, cut.spec, array.dtype, first), own)
 
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
-        """A call with the other arguments."""
+        """Call with the remaining arguments."""
         out = {"out": named.pop("out")} if "out" in named else {}
         objects = iter(match_names(self.plan, positional, named))
         every = range(len(self.runner.plan.arguments))

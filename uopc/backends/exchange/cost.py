@@ -1,6 +1,6 @@
 """The seconds that an exchange takes: a latency, and seconds per byte, by the best known algorithm.
 
-As libraries choose it: sums go in log2(p) rounds of everything, or are scattered and gathered.
+Libraries choose alike: a sum sends everything in log2(p) rounds, or is scattered and gathered.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Predicted(Protocol):
 @dataclass(frozen=True)
 class Link:
     """The connection of devices along a mesh axis: the seconds of a message without content, and
-    the bytes per second that a device sends while it receives as many.
+    the bytes per second that a device sends while it receives at the same rate.
 
-    beside: the share of an exchange's seconds in which the device can run kernels; 0 where its
-    cores move the bytes. UserError for a latency or bandwidth that is not a positive number, and a
-    share that is not from 0 to 1.
+    beside: the share of an exchange's seconds in which the device can run kernels; 0 if the
+    device's cores move the bytes. UserError for a latency or bandwidth that is not a positive
+    number, and a share that is not from 0 to 1.
 
     Examples:
         >>> from uopc.distributed import Link
@@ -71,15 +71,15 @@ class Cache:
 
 @dataclass(frozen=True)
 class Machine:
-    """The rates of one device, and what connects it to others.
+    """The rates of one device, and its links to other devices.
 
-    operations: of floats per second; bandwidth: bytes of memory per second that are read, and
-    written unless `writing` says how many; caches: the same of what was touched a while ago, from
-    near to far; link: along every mesh axis that `links` does not name; launch, exchange: the
-    seconds that each costs in any case.
+    operations: float operations per second; bandwidth: bytes of memory read per second, and written
+    unless `writing` is given; caches: the rates for recently touched memory, from near to far;
+    link: the connection along mesh axes that `links` does not name; launch, exchange: the fixed
+    seconds of each.
 
     UserError for values that are not positive numbers, and caches that are not from near to far;
-    UserTypeError for what is no Link, no Cache, or no container of them.
+    UserTypeError unless links are Links and caches are Caches.
 
     Examples:
         >>> from uopc.distributed import Link, Machine
@@ -138,7 +138,7 @@ class Machine:
         return self.faster(program.predict(self).kernels / seconds)
 
     def faster(self, times: float) -> Machine:
-        """The machine whose kernels are so many times as fast; its links are the same.
+        """The machine with kernels `times` times as fast and the same links.
 
         Examples:
             >>> from uopc.distributed import Link, Machine
@@ -155,9 +155,9 @@ class Machine:
         )  # fmt: skip
 
     def moving(self, nbytes: int, written: bool, distance: float = math.inf) -> float:
-        """The seconds in which so many bytes are read, or written, that were last touched so many
-        bytes ago. Between the sizes of two caches seconds are in proportion to the logarithm; from
-        twice the last size on, it is memory.
+        """The seconds to read or write `nbytes` bytes that were last touched `distance` bytes ago.
+        Between the sizes of two caches, interpolate by the logarithm; from twice the last size on,
+        use the rates of memory.
 
         Examples:
             >>> from uopc.distributed import Cache, Link, Machine
@@ -203,7 +203,7 @@ LATENCIES = 16
 
 
 def bucket_bytes(overlap: bool | Machine, axes: tuple[str, ...]) -> int:
-    """The bytes that complete a bucket; 0 if exchanges do not run beside launches. `overlap`: as
+    """The bytes that complete a bucket; 0 if exchanges do not overlap with launches. `overlap`: as
     for `compile`; `axes`: all axes of the mesh."""
     if isinstance(overlap, bool):
         return BUCKET if overlap else 0
@@ -212,8 +212,8 @@ def bucket_bytes(overlap: bool | Machine, axes: tuple[str, ...]) -> int:
 
 
 def pays_beside(overlap: bool | Machine, axes: tuple[str, ...], nbytes: int) -> bool:
-    """True if an exchange in which a device sends `nbytes` should run beside launches: that hides
-    more than the fixed cost of another exchange."""
+    """True if an exchange that sends `nbytes` per device should overlap with launches, because the
+    overlap hides more seconds than one more exchange costs."""
     if isinstance(overlap, bool):
         return overlap
     link = overlap.between(axes)

@@ -61,7 +61,7 @@ class CudaDeviceRun(PhasedRun):
         return memory.address, memory
 
     def release(self, owner: object) -> None:
-        """Nothing is to be done: memory is free once nobody holds it."""
+        """Do nothing: memory is free once nobody refers to it."""
 
     def _table(
         self, launches: tuple[PlannedLaunch, ...], values: Mapping[str, int],

@@ -30,7 +30,7 @@ class CudaMeshRunner(MeshRunner):
     on_host = False
 
     def __init__(self, plan: Plan, ptx: Mapping[str, str], number: str) -> None:
-        """`number`: of the GPU; empty for the one with the place of this rank on its machine."""
+        """`number`: the GPU's number; empty for the number of this rank on its machine."""
         super().__init__(plan, ptx)
         self.device = devices.device(int(number) if number else self._place())
         self.memory = DeviceMemory(self.device)

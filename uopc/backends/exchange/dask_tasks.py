@@ -1,7 +1,7 @@
-"""A call of a program for a mesh as tasks of Dask: a phase of a device is one, an exchange another.
+"""A call of a program for a mesh as Dask tasks: one per phase of a device, and one per exchange.
 
-A task is a pure function: it takes and gives the memory of its device, so that Dask may place it
-anywhere, and run it again where it was lost. Nothing runs before the results are computed.
+A task is a pure function that takes and returns the memory of its device. So Dask may run a task
+anywhere, and again if its result is lost. Nothing runs before the results are computed.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class DaskMemory(NamedTuple):
 
 
 class Devices:
-    """The programs of the devices, made where a task runs. `make` gives the program for the mesh:
-    in the first task of a worker, so that an error is one of the task. `content`: its pickle."""
+    """The programs of the devices, made where a task runs. `make` loads the program for the mesh in
+    the first task of a worker, so that the task raises its errors. `content`: the pickled program.
+    """
 
     def __init__(self, make: Callable[[], Any], content: bytes = b"") -> None:
         self._make, self._content = make, content
@@ -123,13 +124,13 @@ def _restore(
 
 
 def combined(exchange: Exchange, given: Sequence[AnyArray]) -> list[AnyArray]:
-    """The values that the devices of a group get, in order."""
+    """The result of an exchange on each device of a group, in order."""
     dtype = dtypes.from_numpy(exchange.dtype)
     return exchanges.in_group(exchange.kernel, exchange, dtype, given)
 
 
 def _part(array: AnyArray, dims: tuple[int, ...]) -> AnyArray:
-    """A part of an argument with padding."""
+    """A part of an argument, with padding."""
     return parts.PartWindow((), dims).of(np.asarray(array))
 
 
@@ -138,7 +139,7 @@ def _without_padding(array: AnyArray, sizes: Sequence[int]) -> AnyArray:
 
 
 def _last(made: tuple[None, DaskMemory], sources: Sequence[tuple[bool, int]]) -> list[AnyArray]:
-    """The parts of some arrays: of results, or of arguments that are written."""
+    """The final parts of some arrays: results, or arguments that the program writes."""
     _, memory = made
     return [memory.written[i] if written else memory.results[i] for written, i in sources]
 
@@ -171,7 +172,7 @@ class _DaskCall:
         self.windows = self.runner.windows(self.bound.values, range(self.mesh.size))
 
     def _as_input(self, number: int, value: object) -> AnyArray:
-        """The array of an argument; for a Dask array, zeros of its kind."""
+        """The array of an argument; for a Dask array, zeros of the same shape and dtype."""
         argument = self.plan.arguments[number]
         label = label_of(argument)
         if isinstance(value, ShardedArray) and len(value.parts) < self.mesh.size:
@@ -185,7 +186,7 @@ class _DaskCall:
         return nothing
 
     def _given(self, rank: int) -> list[Any]:
-        """A device's parts of the arguments, as tasks where they are parts of Dask arrays."""
+        """A device's parts of the arguments; parts of Dask arrays are tasks."""
         found: list[Any] = []
         for value, a, window in zip(self.bound.objects, self.bound.arrays, self.windows[rank]):
             if isinstance(value, blocks.Array):
@@ -250,7 +251,7 @@ class _DaskCall:
         return plan.contained(found)
 
     def _whole(self, own: list[Any], cut: Cut, dims: tuple[int, ...], dtype: Any) -> Any:
-        """The Dask array of the parts that the devices have, one chunk each."""
+        """The Dask array made of the devices' parts, one chunk each."""
         found: dict[tuple[tuple[int, int], ...], Any] = {}
         first = shape_of(cut.first, self.cuts.with_parts(self.bound.values))
         for rank, task in enumerate(own):
@@ -265,7 +266,7 @@ class _DaskCall:
 
 
 def _join_parts(found: Mapping[tuple[tuple[int, int], ...], Any], axis: int, rank: int) -> Any:
-    """Parts by their begins and ends, side by side."""
+    """Join parts, given by their begins and ends, along the axes."""
     if axis == rank:
         return next(iter(found.values()))
     rows: dict[tuple[int, int], dict[Any, Any]] = {}

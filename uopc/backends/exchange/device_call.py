@@ -3,9 +3,9 @@
     launches 0-2 │ ALLREDUCE │ launch 3 │ ALLGATHER │ launches 4-7        one DeviceCall
     └─ Phase 1 ─────────────┘└─ Phase 2 ────────────┘└─ Phase 3 ──┘       what its `phases` give
 
-A phase runs up to an exchange and leaves that to the caller, who has the same step of the other
-devices, too. Loops around exchanges stay loops; an `Await` says where one that was started early
-has to be over.
+A phase runs up to an exchange and leaves the exchange to the caller, who has the same step of the
+other devices, too. Loops around exchanges stay loops; an `Await` marks where an exchange that
+started early must be over.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ExchangeStep(NamedTuple):
 
 
 class Await(NamedTuple):
-    """The place in a call at which an exchange, by its number in the program, has to be over."""
+    """The point of a call where an exchange, by its number in the program, must be over."""
 
     number: int
 
@@ -44,14 +44,14 @@ class CallLoop(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """The actions of a device between the last exchange and the next, and that exchange; None at
-    the end of the program."""
+    """The actions of a device between two exchanges, and the second exchange; None at the end of
+    the program."""
 
     actions: list[Action]
     step: ExchangeStep | None
 
     def run(self) -> ExchangeStep | None:
-        """Do it; the exchange is left to the caller."""
+        """Run the actions, and return the exchange for the caller to do."""
         for act in self.actions:
             act()
         return self.step
@@ -77,7 +77,7 @@ class DeviceCall:
 
 
 def _in_turn(parts: Iterable[Any]) -> Iterator[Any]:
-    """Parts in the order in which they run."""
+    """Parts in the order of execution, with loops repeated."""
     for part in parts:
         if isinstance(part, CallLoop):
             for _ in range(part.times):

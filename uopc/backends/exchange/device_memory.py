@@ -1,7 +1,7 @@
-"""The memory of one device: how it is made and named, and that of its parts of the results.
+"""The memory of one device: its allocation and addresses, and the memory of its result parts.
 
-Results of which one exchange brings all parts are a bucket: they lie side by side, so that the
-exchange needs no copy of them.
+Results that one exchange completes form a bucket: they are contiguous, so that the exchange needs
+no copy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ArrayMemory(Protocol):
         """The array at an address."""
 
     def addresses(self, arrays: Iterable[Any]) -> list[int]:
-        """The addresses of arrays; any address for one without elements."""
+        """The addresses of arrays; any address for an array without elements."""
 
     def within(self, array: Any) -> Any:
         """The array that contains this array, or None."""
@@ -65,8 +65,8 @@ HOST = HostMemory()
 
 
 class ResultMemory(NamedTuple):
-    """The memory of a device's parts of the fresh results, still to be made: those of a bucket lie
-    side by side."""
+    """The layout of a device's parts of new results, before allocation: the parts of a bucket are
+    contiguous."""
 
     apart: tuple[tuple[int, tuple[int, ...], AnyDtype], ...]  # number, shape and dtype of each
     # Of each bucket the count and dtype of its elements, and the number, shape, begin and end of
@@ -75,7 +75,7 @@ class ResultMemory(NamedTuple):
 
     @staticmethod
     def of(plan: Plan, values: Mapping[str, int], rank: int) -> ResultMemory:
-        """The memory of a device's parts, for values of the variables."""
+        """The layout of a device's parts, for values of the variables."""
         assert plan.mesh is not None
         values = plan.mesh.on(rank, values)
         made = [(r, cut) for r, cut in zip(plan.results, plan.mesh.results) if r.source is None]
@@ -95,7 +95,7 @@ class ResultMemory(NamedTuple):
         return ResultMemory(tuple(apart), tuple(buckets))
 
     def make(self, memory: ArrayMemory = HOST) -> list[Any]:
-        """New memory, by number of the result."""
+        """Allocate the parts; return them by number of the result."""
         if not self.buckets:
             return [memory.new(shape, dtype) for _, shape, dtype in self.apart]
         found = {i: memory.new(shape, dtype) for i, shape, dtype in self.apart}
@@ -107,7 +107,7 @@ class ResultMemory(NamedTuple):
 
 
 def result_number(plan: Plan, word: object) -> int | None:
-    """The number of the fresh result that a word names; None if it names none."""
+    """The number of the fresh result that a word points to; None for other memory."""
     assert isinstance(word, Pointer)
     number = word.base - len(plan.arguments)
     return number if 0 <= number < len(plan.fresh) else None

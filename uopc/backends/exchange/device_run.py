@@ -1,6 +1,6 @@
 """The program of one device in its memory: tables of launches, cut at exchanges.
 
-`segments` cuts the plan once for given sizes; `call` puts the addresses of one call into it.
+`segments` cuts the plan once for given sizes; `call` fills in the addresses of one call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from uopc.backends.plan import Exchange, Plan, PlannedLaunch, Pointer, Repeat, v
 
 
 class PhasedRun(ABC):
-    """The program of one device, `own` with its coordinates in it: launches, cut at exchanges."""
+    """The program of one device: launches, cut at exchanges. `own`: the plan with the device's
+    coordinates."""
 
     memory: ArrayMemory
     reads_late = True  # launches read the addresses of bases when they run
@@ -60,24 +61,24 @@ class PhasedRun(ABC):
         self, launches: tuple[PlannedLaunch, ...], values: Mapping[str, int],
         repeats: tuple[Repeat, ...],
     ) -> Any:  # fmt: skip
-        """Launches in a row, for values of the variables."""
+        """Encode consecutive launches, for values of the variables."""
 
     @abstractmethod
     def _constants(self) -> Sequence[int]:
-        """The addresses of the bases behind the arena."""
+        """The addresses of the bases that follow the arena."""
 
     @abstractmethod
     def runs(self, table: Any, bases: packed[int]) -> list[Action]:
-        """The actions that run a row of launches in given memory."""
+        """The actions that run a table of launches in given memory."""
 
     def address_reader(self) -> Callable[[int, int], object] | None:
-        """The native function that writes the addresses of a list of arrays, where there is one."""
+        """The native function that writes the addresses of a list of arrays, or None."""
         return None
 
     # ------------------------------------------------------------ what all do
     def segments(self, values: Mapping[str, int]) -> list[Any]:
-        """The tables of launches between exchanges, these, where they are awaited, and loops around
-        some of these, for values of the variables."""
+        """The program as a list, for values of the variables: tables of launches, exchanges,
+        Awaits, and loops that contain exchanges."""
         awaited: dict[int, list[Await]] = {}
         exchanges = [(i, e) for i, e in enumerate(self.own.launches) if isinstance(e, Exchange)]
         for number, (i, e) in enumerate(exchanges):
@@ -90,7 +91,7 @@ class PhasedRun(ABC):
         self, row: Repeat, repeats: Sequence[Repeat], values: Mapping[str, int],
         awaited: Mapping[int, list[Await]],
     ) -> list[Any]:  # fmt: skip
-        """The same of a row of launches, in which these rows are repeated."""
+        """The segments of a slice of the launches; `repeats`: the loops in the slice."""
         launches = self.own.launches
         is_exchange = [isinstance(launches[i], Exchange) for i in range(row.first, row.end)]
         cut: dict[int, Repeat] = {}  # the outermost loops around exchanges
@@ -138,8 +139,8 @@ class PhasedRun(ABC):
     def call(
         self, arrays: Sequence[Any], outs: Sequence[Any], values: Mapping[str, int], arena: int
     ) -> DeviceCall:
-        """The call with this device's parts of the arguments and of the results. If the memory is
-        that of the last call, the same call again."""
+        """The call with this device's parts of the arguments and of the results: the last call if
+        the memory is the same."""
         addresses = self.memory.addresses((*arrays, *outs))
         fits = self.fits(outs)
         key = [arena, *addresses, *values.values(), *fits]
@@ -161,24 +162,24 @@ class PhasedRun(ABC):
         return [b for b, cut in enumerate(cuts) if 0 in shape_of(cut.own, every)]
 
     def bases(self, addresses: Sequence[int]) -> packed[int]:
-        """All bases, given the addresses of those before the constants."""
+        """All bases, given the addresses of the bases before the constants."""
         return packed("q", [*addresses, *self._constants()])
 
     @property
     def has_buckets_apart(self) -> bool:
-        """True if there are buckets that do not lie in the arena."""
+        """True if there are buckets outside the arena."""
         return bool(self._apart)
 
     def fits(self, outs: Sequence[Any]) -> list[bool]:
-        """For each bucket that is not in the arena, whether it has room where its first result
-        is."""
+        """For each bucket outside the arena: True if it fits at its first result."""
         return [self._room(e, outs) for e in self._apart]
 
     def _bound(
         self, parts: Sequence[Any], bases: packed[int], values: Mapping[str, int],
         fits: Iterator[bool],
     ) -> list[Action | ExchangeStep | Await | CallLoop]:  # fmt: skip
-        """The parts of a call in given memory; `fits`: which buckets apart have room."""
+        """The parts of a call in given memory. `fits`: for each bucket outside the arena, True if
+        it has room."""
         found = list[Action | ExchangeStep | Await | CallLoop]()
         for part in parts:
             if isinstance(part, Await):
@@ -221,9 +222,9 @@ class PhasedRun(ABC):
     def _bucket(
         self, exchange: Exchange, bases: packed[int], values: Mapping[str, int], has_room: bool
     ) -> tuple[ExchangeStep, list[tuple[int, int, int]]]:
-        """One step for a contiguous bucket, and the copies to its memory before and back after:
-        address, place, bytes. If there is no room behind the first member, the bucket gets separate
-        memory."""
+        """One step for a contiguous bucket, and its copies as (address, place in the bucket,
+        bytes): in before the step, and back after. If the bucket does not fit at its first member,
+        it gets separate memory."""
         every = _addresses(exchange, bases, values)
         dims, memory = [value_of(d, values) for d in exchange.sent], self.memory
         if has_room:
@@ -239,8 +240,7 @@ class PhasedRun(ABC):
         return ExchangeStep(exchange, room, room), moved
 
     def _room(self, bucket: Exchange, outs: Sequence[Any]) -> bool:
-        """True if the memory of a bucket's first result has room for all of it: `ResultMemory` made
-        it so."""
+        """True if `ResultMemory` allocated the first result with room for the whole bucket."""
         number = result_number(self.own, bucket.words[0])
         assert number is not None
         memory = self.memory.within(outs[number])
@@ -251,7 +251,7 @@ class PhasedRun(ABC):
 
 
 class DeviceRun(PhasedRun):
-    """The same on this processor, by the native entry."""
+    """The program of one device on this processor, run by the native entry."""
 
     memory = HOST
 
@@ -283,7 +283,7 @@ class DeviceRun(PhasedRun):
 
 
 def _addresses(exchange: Exchange, bases: packed[int], values: Mapping[str, int]) -> list[int]:
-    """The memory that the words of an exchange name."""
+    """The addresses that the words of an exchange point to."""
     return [
         bases[w.base] + value_of(w.offset, values)
         for w in exchange.words if isinstance(w, Pointer)

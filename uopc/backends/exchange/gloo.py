@@ -67,7 +67,7 @@ class GlooRanks(Ranks):
         self._named("the parts of a result", lambda: begin()())
 
     def _named(self, what: object, do: Callable[[], _T]) -> _T:
-        """Run a part of an exchange. Error with its name if another process is gone."""
+        """Run a part of an exchange. Error with the exchange's name if another process is gone."""
         try:
             return do()
         except RuntimeError as error:
@@ -89,7 +89,7 @@ class GlooRanks(Ranks):
 def _exchange(
     group: Any, members: list[int], place: int, exchange: Exchange, sent: AnyArray, got: AnyArray
 ) -> Action:
-    """Start an exchange. Return a function that waits for it."""
+    """Start an exchange. Return a function that waits for its end."""
     match exchange.kernel:
         case "allreduce":
             return _combined(sent, got, exchange.op, group)
@@ -152,7 +152,7 @@ def _all_gather(sent: AnyArray, got: AnyArray, group: Any) -> Action:
 
 
 def _combined(sent: AnyArray, got: AnyArray, op: str, group: Any) -> Action:
-    """Start to combine the values of all processes."""
+    """Start to combine the values of all processes. Return a function that waits for the end."""
     t, ordered = sent.dtype, op in ("max", "min")
     if not sent.size:
         return _all_of([])
@@ -168,5 +168,5 @@ def _combined(sent: AnyArray, got: AnyArray, op: str, group: Any) -> Action:
 
 
 def _tensor(a: AnyArray) -> Any:
-    """The same memory, as torch has it."""
+    """A torch tensor of the same memory."""
     return torch.from_numpy(a)

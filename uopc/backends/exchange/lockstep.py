@@ -1,4 +1,4 @@
-"""All devices in this thread: each runs to its next exchange, which NumPy does for all."""
+"""All devices in this thread: each runs to its next exchange, then NumPy exchanges for all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uopc.ir.interpret import exchanges
 
 
 def exchanged(mesh: Mesh, steps: Sequence[ExchangeStep]) -> None:
-    """Do one exchange, given the memory of all devices by rank."""
+    """Run one exchange, given each device's step by rank."""
     for s, array in zip(
         steps, exchange_values(mesh, steps[0].exchange, [s.sent.copy() for s in steps])
     ):
@@ -20,6 +20,6 @@ def exchanged(mesh: Mesh, steps: Sequence[ExchangeStep]) -> None:
 
 
 def exchange_values(mesh: Mesh, exchange: Exchange, given: Sequence[AnyArray]) -> list[AnyArray]:
-    """The value that each device gets, from the values that they give."""
+    """The result of an exchange on each device, given every device's input."""
     dtype = dtypes.from_numpy(exchange.dtype)
     return exchanges.over_mesh(exchange.kernel, exchange, dtype, mesh, given)

@@ -1,7 +1,7 @@
 """Calls of a program for several devices: whole arrays are cut, and results put together.
 
-All devices are in this process, one after the other from exchange to exchange, or each is on a
-rank of a job (`uopc.distributed.initialize`).
+Either this process runs all devices in turn from exchange to exchange, or each device is on a rank
+of a job (`uopc.distributed.initialize`).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ ranks: Ranks | None = None  # of the job that this process has joined
 
 
 class CallSizes(NamedTuple):
-    """The facts that follow from the sizes of a call: by device the parts of the arguments, the
-    shapes of complete results, by device the memory of its parts of results, the cut of each cut
-    result, and the shapes of first parts."""
+    """The facts that follow from the sizes of a call: the argument parts by device, the shapes of
+    complete results, the memory of result parts by device, the cut of each cut result, and the
+    shapes of first parts."""
 
     windows: dict[int, list[parts.PartWindow]]
     shapes: list[tuple[int, ...]]
@@ -56,8 +56,8 @@ class CallSizes(NamedTuple):
 
 
 class CallFacts(NamedTuple):
-    """The facts that calls of a rank share if their arguments are of the same kinds: the sizes, and
-    this rank's window of each complete argument of which the program takes a part."""
+    """The facts shared by calls of a rank with arguments of the same kinds: the sizes, and this
+    rank's window of each complete argument that the program cuts."""
 
     values: Mapping[str, int]
     sizes: CallSizes
@@ -65,7 +65,7 @@ class CallFacts(NamedTuple):
 
 
 class MeshRunner:
-    """The devices of a mesh that this process has."""
+    """The devices of a mesh in this process."""
 
     memory: ArrayMemory = HOST  # that of the results
     on_host = True
@@ -125,7 +125,7 @@ class MeshRunner:
         return self._joined(bound, sizes, given, made)
 
     def _kind(self, positional: tuple[Any, ...]) -> CallFacts:
-        """The facts that a call shares with others of its kind."""
+        """The facts shared by calls with arguments of these kinds."""
         values = match(self.plan, positional, {}, self._known, self.as_input).values
         sizes, (rank,) = self.sizes(values), self.devices
         windows = [
@@ -135,7 +135,7 @@ class MeshRunner:
         return CallFacts(values, sizes, windows)
 
     def _again(self, kind: CallFacts, positional: tuple[Any, ...]) -> object:
-        """A call with arguments of a known kind."""
+        """Call with arguments of a known kind."""
         assert self.ranks is not None
         rank, sizes = self.ranks.rank, kind.sizes
         given = []
@@ -185,7 +185,7 @@ class MeshRunner:
     def windows(
         self, values: Mapping[str, int], ranks: Iterable[int]
     ) -> dict[int, list[parts.PartWindow]]:
-        """The parts of the arguments, by device."""
+        """The windows of the arguments, by device."""
         plan, mesh = self.plan, self.plan.mesh
         assert mesh is not None
         found = {}
@@ -231,7 +231,8 @@ class MeshRunner:
         return self.ranks.started(self.mesh, step)
 
     def as_input(self, number: int, value: object) -> AnyArray:
-        """The array of an argument; for one that is cut, zeros of its kind that take no memory."""
+        """The array of an argument; for a cut argument, zeros of the same kind that take no memory.
+        """
         argument, mesh = self.plan.arguments[number], self.plan.mesh
         assert mesh is not None
         if not isinstance(value, ShardedArray):
@@ -248,7 +249,7 @@ class MeshRunner:
         return value.shadow
 
     def check_first(self, number: int, value: ShardedArray, first: tuple[int, ...]) -> None:
-        """UserError unless the parts of an argument are those that the program cuts."""
+        """UserError unless an argument has the parts that the program expects."""
         if value.first != first:
             raise UserError(
                 f"{label_of(self.plan.arguments[number])}: the first part is {value.first}, the"
@@ -256,15 +257,15 @@ class MeshRunner:
             )
 
     def _check_parts(self, label: str, writable: bool, own: list[Any]) -> None:
-        """UserError unless the program can use these parts of an argument where they are."""
+        """UserError unless the program can use these parts in place."""
         if not all([isinstance(a, np.ndarray) for a in own]):
             raise UserError(f"{label} is on a GPU, and the program is for CPUs: pass np.asarray(x)")
         if writable and not all([a.flags.writeable for a in own]):
             raise UserError(f"{label} is written, but the array is read-only")
 
     def _parts(self, bound: BoundArguments, sizes: CallSizes, rank: int) -> list[AnyArray]:
-        """A device's parts of the arguments. What the program writes is a copy of the part of a
-        whole array, or the part itself of one that is cut."""
+        """A device's parts of the arguments. For an argument that the program writes: a copy of the
+        part of a complete array, or the part itself of a cut array."""
         found: list[AnyArray] = []
         for i, (value, a, window) in enumerate(
             zip(bound.objects, bound.arrays, sizes.windows[rank])
@@ -282,7 +283,7 @@ class MeshRunner:
         return found
 
     def _check_apart(self, given: list[Any]) -> None:
-        """UserError where the program writes an argument that shares memory with another one."""
+        """UserError if the program writes an argument that shares memory with another argument."""
         for i in self._written:
             others = (a for j, a in enumerate(given) if j != i)
             if any(self._may_share(given[i], a) for a in others):
@@ -295,7 +296,7 @@ class MeshRunner:
     def _of_all(
         self, parts_of: Mapping[int, list[AnyArray]], number: int, first: Sequence[int]
     ) -> list[AnyArray]:
-        """The parts of an array that all devices have, by rank, filled up to the first one."""
+        """All devices' parts of an array, by rank, padded to the shape of the first part."""
         own = [arrays[number] for arrays in parts_of.values()]
         if self.ranks is not None:
             own = [parts.resized(a, first) for a in own]
@@ -320,8 +321,8 @@ class MeshRunner:
         return [found[rank] for rank in range(self.mesh.size)]
 
     def _exchanged(self, steps: list[ExchangeStep]) -> None:
-        """Do one exchange among the devices of this process. Blocks are combined in their order, so
-        that the result does not depend on the process of a block."""
+        """Run one exchange among the devices of this process. Combine blocks in their order, so
+        that the result is the same for any assignment of blocks to processes."""
         if self.ranks is None:
             lockstep.exchanged(self.mesh, steps)
             return
@@ -364,15 +365,15 @@ class MeshRunner:
 
 
 def _kind_of(value: Any) -> object:
-    """A key of an argument: arguments with equal keys are taken in the same way. None if each call
-    must look at the argument."""
+    """A key of an argument: calls treat arguments with equal keys alike. None if each call must
+    inspect the argument."""
     if type(value) is np.ndarray:
         return value.dtype, value.shape
     return value.layout if type(value) is ShardedArray and value.is_on_host else None
 
 
 def fingerprint(plan: Plan, names: Iterable[str]) -> str:
-    """A digest of a plan and the names of its kernels: what all ranks must share."""
+    """A digest of a plan and the names of its kernels, which all ranks must share."""
     text = repr((plan.mesh, plan.arguments, plan.results, plan.arena_bytes, sorted(names)))
     for launch in plan.launches:
         text += repr(launch.kernel) + repr(launch.words)

@@ -1,4 +1,5 @@
-"""A device on each MPI rank, by mpi4py. Buffers go to the library as they are; it chooses how."""
+"""A device on each MPI rank, by mpi4py. Buffers go to the library as they are, and the library
+chooses the algorithm."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ class MpiRanks(Ranks):
 
 
 def _call(group: Any, step: ExchangeStep) -> tuple[str, tuple[Any, ...], Action | None]:
-    """The library call for a blocking exchange, its arguments, and the preparation before it. The
+    """The library call of a blocking exchange, its arguments, and a preparation to run first. The
     non-blocking call has an I before its name."""
     exchange, sent, got = step[:3]
     in_place = sent is got or data_address(sent) == data_address(got)
@@ -89,7 +90,7 @@ def _call(group: Any, step: ExchangeStep) -> tuple[str, tuple[Any, ...], Action 
 
 
 def _request(call: Any, *given: Any) -> Started:
-    """A function that starts a non-blocking call and returns a function that waits for it."""
+    """A function that starts a non-blocking call and returns a function to wait for its end."""
 
     def start() -> Action:
         wait: Action = call(*given).Wait
@@ -99,7 +100,7 @@ def _request(call: Any, *given: Any) -> Started:
 
 
 def _sending(group: Any, step: ExchangeStep) -> Started:
-    """The call, its arguments and its preparation for values that are sent on."""
+    """A function that starts an exchange that only sends values on."""
     exchange, sent, got = step[:3]
     to, source, comes = _ends(group, exchange)
     given, room = as_bytes(sent), as_bytes(got)
@@ -120,7 +121,7 @@ def _before(first: Action, start: Started) -> Started:
 
 
 def _ends(group: Any, exchange: Exchange) -> tuple[int, int, bool]:
-    """The ranks that a rank sends to and gets from, and whether the latter is a rank."""
+    """The ranks to send to and to receive from, and True if the latter exists."""
     ends = exchange.ends(group.rank)
     to, source = [MPI.PROC_NULL if end is None else end for end in ends]
     return to, source, ends[1] is not None

@@ -1,8 +1,9 @@
 """Exchanges between the GPUs of the processes of a job, by NCCL through nccl4py.
 
-The processes have met by MPI or Gloo, which hands on the unique ids. Exchanges run on a stream of
-their own, between events: what they send is ready, and what waits for them waits. Never run on
-GPUs: written by the bindings of nccl4py 0.6.0 (NCCL 2.32), and run on a stand-in.
+The processes have met by MPI or Gloo, which distributes the unique ids. Exchanges run on a separate
+stream, between events: an exchange waits for the values that it sends, and later launches wait for
+the exchange. Never run on GPUs: written for the bindings of nccl4py 0.6.0 (NCCL 2.32), and tested
+with a stand-in.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _NON_BLOCKING = 1  # a stream that does not wait for the default one
 
 
 class _Group(NamedTuple):
-    """A communicator of the ranks that differ along some mesh axes, and which of them this is."""
+    """A communicator of the ranks that differ along some mesh axes, and the place of this rank."""
 
     comm: Any
     place: int
@@ -47,7 +48,7 @@ class _Group(NamedTuple):
 
 
 class Nccl:
-    """The GPU of this process among those of its job."""
+    """The GPU of this process among the GPUs of its job."""
 
     def __init__(self, ranks: Ranks, device: Device) -> None:
         try:
@@ -65,13 +66,13 @@ class Nccl:
         ranks.dog.asked.append(self._oldest)
 
     def exchanged(self, mesh: Mesh, step: ExchangeStep) -> Action:
-        """The action of an exchange, in a call that is made again and again."""
+        """The action of an exchange, for repeated calls."""
         start = self.started(mesh, step)
         return lambda: start()()
 
     def started(self, mesh: Mesh, step: ExchangeStep) -> Started:
         """A function that starts an exchange, and returns a function that makes later launches wait
-        for it."""
+        for the exchange."""
         exchange = step.exchange
         with self.ranks.watched(exchange):
             group = self._group(mesh, exchange.axes)
@@ -93,7 +94,7 @@ class Nccl:
         return start
 
     def _named(self, exchange: Exchange, do: Callable[[], None]) -> Callable[[], None]:
-        """The same; DeviceError with the exchange for a failure of NCCL."""
+        """Wrap `do`: DeviceError with the exchange's name if NCCL fails."""
         failure = self.library.NCCLError
 
         def act() -> None:
@@ -105,7 +106,7 @@ class Nccl:
         return act
 
     def _group(self, mesh: Mesh, axes: tuple[str, ...]) -> _Group:
-        """The ranks that differ along these axes only; all ranks ask at once."""
+        """The ranks that differ along these axes only; all ranks must call together."""
         found = self._groups.get((mesh, axes))
         if found is None:
             members = next(g for g in mesh.groups(axes) if self.ranks.rank in g)

@@ -1,4 +1,4 @@
-"""Calls of the program of one rank, prepared once: what a call changes are addresses of memory."""
+"""Calls of the program of one rank, prepared once: a call only changes addresses of memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from uopc.backends.plan import Exchange, Pointer
 
 
 class _ExchangeActions(NamedTuple):
-    """The actions that start an exchange, and those that await it."""
+    """The actions that start an exchange, and the actions that await its end."""
 
     actions: list[Action]
     awaited: list[Action]
@@ -46,7 +46,7 @@ class RankCall:
         self._ready: list[Action] = []
 
     def run(self, arrays: Sequence[Any], outs: Sequence[Any]) -> None:
-        """A call with this rank's parts of the arguments and of the results."""
+        """Call with this rank's parts of the arguments and of the results."""
         every, bases = [*arrays, *outs], self._bases
         bases[self._count], owner = self._device.acquire(self._needed)
         try:
@@ -66,7 +66,7 @@ class RankCall:
             self._device.release(owner)
 
     def _move(self, now: list[int], fits: list[bool]) -> None:
-        """Prepare what depends on memory that is elsewhere than in the last call."""
+        """Prepare the actions that depend on memory with a new address since the last call."""
         last, self._known = self._known, []  # unless this comes to its end
         changed = {b for b, old, new in zip(self._touched, last, now) if old != new}
         if not last or fits != self._fits or not all(fits):
@@ -81,7 +81,7 @@ class RankCall:
         self, segments: Sequence[Any], changed: set[int], fits: Iterator[bool],
         known: Iterator[_ExchangeActions],
     ) -> list[Action]:  # fmt: skip
-        """All of a row, in order."""
+        """The actions of all segments, in order."""
         found: list[Action] = []
         for part in segments:
             if isinstance(part, CallLoop):
@@ -110,7 +110,7 @@ class RankCall:
 
 
 def _bases_of(segments: Sequence[Any]) -> set[int]:
-    """The bases that exchanges name."""
+    """The bases that the exchanges of some segments name."""
     found: set[int] = set()
     for part in segments:
         if isinstance(part, CallLoop):
@@ -127,7 +127,7 @@ def _again(times: int, actions: Sequence[Action]) -> None:
 
 
 class _Running:
-    """An exchange that has been started, until it is awaited."""
+    """An exchange between its start and its end."""
 
     __slots__ = ("_begin", "_wait")
 

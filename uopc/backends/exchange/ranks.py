@@ -1,4 +1,4 @@
-"""The processes of a job, of which each has one device of a mesh: what all libraries share."""
+"""The processes of a job, each with one device of a mesh: the part that all libraries share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPILE = 600.0  # seconds that a compile may take besides the timeout
 
 
 class Watchdog(threading.Thread):
-    """Ends the job when an exchange takes too long: a rank that is alive may never come."""
+    """End the job when an exchange takes too long: a rank that is alive may never join it."""
 
     def __init__(self, rank: int, timeout: float, abort: Callable[[int], None]) -> None:
         super().__init__(daemon=True, name="uopc watchdog")
@@ -57,8 +57,7 @@ _joined: list[Ranks] = []  # the job of this process
 
 
 def of_pickle(rank: int, size: int) -> Ranks:
-    """The job of this process, for an object that a rank has pickled. UserError unless this is that
-    rank."""
+    """The job of this process, for an object that a rank pickled. UserError on any other rank."""
     if not _joined or (_joined[-1].rank, _joined[-1].size) != (rank, size):
         raise UserError(
             f"this is a pickle of rank {rank} of {size}, with its part of an array: load it there,"
@@ -68,8 +67,8 @@ def of_pickle(rank: int, size: int) -> Ranks:
 
 
 class Ranks:
-    """The processes of a job. A subclass exchanges by a library, whose group of processes is any
-    object."""
+    """The processes of a job. A subclass exchanges by a library; a group of processes is any object
+    of the library."""
 
     def __init__(self, rank: int, size: int, timeout: float) -> None:
         self.rank, self.size = rank, size
@@ -87,36 +86,35 @@ class Ranks:
         """End the job, as far as the library can."""
 
     def _every(self, text: str) -> list[str]:
-        """A text of each rank."""
+        """Gather a text from each rank."""
         raise NotImplementedError
 
     def _split(self, groups: list[list[int]], place: int) -> Any:
-        """This rank's group, in which it has the given place. All ranks call this with all
-        groups."""
+        """The group of this rank, at `place` in it. All ranks call this with all groups."""
         raise NotImplementedError
 
     def _prepared(self, group: Any, step: ExchangeStep) -> Action:
-        """The action of an exchange of this rank, which may run any number of times."""
+        """The action of an exchange of this rank, for any number of runs."""
         begin = self._begun(group, step)
         return lambda: begin()()
 
     def _begun(self, group: Any, step: ExchangeStep) -> Started:
-        """A function that starts an exchange of this rank, any number of times, and returns a
-        function that waits for it."""
+        """A function that starts an exchange of this rank, for any number of runs, and returns a
+        function that waits for its end."""
         raise NotImplementedError
 
     def _of_machine(self) -> tuple[int, Callable[[], None]]:
-        """The number of this rank on its machine, and a function that waits for all ranks of it."""
+        """The number of this rank on its machine, and a function that waits for all its ranks."""
         raise NotImplementedError
 
     def _gather(self, sent: AnyArray, got: AnyArray) -> None:
-        """The bytes of all ranks."""
+        """Gather the bytes of all ranks."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ what programs ask
     @contextmanager
     def watched(self, what: object, more: float = 0.0) -> Iterator[None]:
-        """The watchdog sees how long this takes; `more`: the seconds besides the timeout."""
+        """Let the watchdog time the block; `more`: the seconds besides the timeout."""
         self.dog.waiting = time.monotonic() + more, what
         try:
             yield
@@ -125,8 +123,8 @@ class Ranks:
 
     @contextmanager
     def in_turn(self, one_first: bool) -> Iterator[None]:
-        """Run the block on the first rank of each machine before the other ranks there; with
-        `one_first` False, on all at once. Each rank must enter as often as the others."""
+        """Run the block on the first rank of each machine before its other ranks; on all ranks at
+        once if `one_first` is False. All ranks must enter equally often."""
         place, wait = self.of_machine
         if place and one_first:
             self._after_compile(wait)
@@ -138,11 +136,11 @@ class Ranks:
 
     @cached_property
     def of_machine(self) -> tuple[int, Callable[[], None]]:
-        """The number of this rank on its machine, and a function that waits for all ranks of it."""
+        """The number of this rank on its machine, and a function that waits for all its ranks."""
         return self._of_machine()
 
     def every(self, text: str) -> list[str]:
-        """A text of each rank."""
+        """Gather a text from each rank."""
         with self.watched("a text of all ranks"):
             return self._every(text)
 
@@ -165,7 +163,7 @@ class Ranks:
             raise UserError(f"ranks {odd} compiled another program than rank 0")
 
     def exchanged(self, mesh: Mesh, step: ExchangeStep) -> Action:
-        """The action of an exchange of this rank, in a call that is made again and again."""
+        """The action of an exchange of this rank, for repeated calls."""
         exchange, dog, clock = step.exchange, self.dog, time.monotonic
         do = self._prepared(self._group(mesh, exchange), step)
 
@@ -179,8 +177,8 @@ class Ranks:
         return act
 
     def started(self, mesh: Mesh, step: ExchangeStep) -> Started:
-        """A function that starts an exchange of this rank, in repeated calls, and returns a
-        function that waits for it. The watchdog counts the seconds of waiting."""
+        """A function that starts an exchange of this rank, for repeated calls, and returns a
+        function that waits for its end. The watchdog times the waiting."""
         exchange = step.exchange
         begin = self._begun(self._group(mesh, exchange), step)
 
@@ -197,7 +195,7 @@ class Ranks:
         return start
 
     def _group(self, mesh: Mesh, exchange: Exchange) -> Any:
-        """The ranks that differ along the axes of an exchange only."""
+        """The ranks that differ only along the axes of an exchange."""
         axes = exchange.axes
         found = self._groups.get((mesh, axes))
         if found is None:
@@ -207,14 +205,14 @@ class Ranks:
         return found
 
     def gathered(self, part: AnyArray) -> list[AnyArray]:
-        """The parts that all ranks have of an array."""
+        """All ranks' parts of an array."""
         every = np.empty((self.size, *part.shape), part.dtype)
         with self.turn, self.watched("the parts of a result"):
             self._gather(as_bytes(np.ascontiguousarray(part)), as_bytes(every))
         return list(every)
 
     def _end_on_errors(self) -> None:
-        """An exception that nobody catches ends the job: the other ranks would wait for ever."""
+        """End the job at an uncaught exception: the other ranks would wait for ever."""
         shown = sys.excepthook
 
         def hook(
@@ -229,5 +227,5 @@ class Ranks:
 
 
 def as_bytes(a: AnyArray) -> AnyArray:
-    """The memory of an array."""
+    """The memory of an array, as bytes."""
     return a.reshape(-1).view(np.uint8)

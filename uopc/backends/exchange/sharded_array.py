@@ -1,4 +1,4 @@
-"""An array of which each process has parts."""
+"""Arrays cut over a mesh: each process has some parts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class NamedSharding:
 
 @dataclass(frozen=True, eq=False)
 class ShardLayout:
-    """The facts that arrays cut in the same way share."""
+    """The facts shared by arrays that are cut alike."""
 
     shape: tuple[int, ...]
     mesh: Mesh
@@ -57,17 +57,17 @@ def layout(
     shape: tuple[int, ...], mesh: Mesh, spec: Spec, dtype: np.dtype[Any],
     first: tuple[int, ...],
 ) -> ShardLayout:  # fmt: skip
-    """The same object for the same fields, as long as few others are asked for."""
+    """A cached ShardLayout: the same object for the same fields, while few others are requested."""
     return ShardLayout(shape, mesh, spec, dtype, first)
 
 
 class ShardedArray:
-    """An array cut over a mesh, of which this process has the parts of its devices.
+    """An array cut over a mesh: this process has the parts of its devices.
 
-    A call on MPI ranks gives one for each result that stays cut, and takes one without moving it
-    where the program wants it cut as it is; on GPUs its parts stay there. `np.asarray(x)` and
-    `x.whole()` gather it on all ranks, so all of them must ask. `np.from_dlpack(x)` and other
-    libraries' see this process's part.
+    A call on MPI ranks returns a ShardedArray for each result that stays cut. It takes one in place
+    if the program cuts the argument alike; on GPUs the parts stay there. `np.asarray(x)` and
+    `x.whole()` gather the array on all ranks, so all ranks must call them. `np.from_dlpack(x)` and
+    its like in other libraries see this process's part.
 
     Examples:
         >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
@@ -105,7 +105,7 @@ class ShardedArray:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype, NumPy's.
+        """The NumPy dtype.
 
         Examples:
             >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
@@ -116,7 +116,7 @@ class ShardedArray:
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh over which it is cut.
+        """The mesh over which the array is cut.
 
         Examples:
             >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
@@ -127,7 +127,7 @@ class ShardedArray:
 
     @property
     def spec(self) -> PartitionSpec:
-        """Of each dimension, the mesh axes that cut it.
+        """The mesh axes that cut each dimension.
 
         Examples:
             >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
@@ -149,7 +149,8 @@ class ShardedArray:
 
     @property
     def part(self) -> Array:
-        """The part of this process's device: a view, without padding. UserError if it has several.
+        """The part of this process's device: a view, without padding. UserError if the process has
+        several.
 
         Examples:
             >>> sharding = uopc.NamedSharding(uopc.make_mesh((1,), ("m",)), uopc.P("m"))
@@ -161,7 +162,7 @@ class ShardedArray:
         return self._unpadded(next(iter(self._padded)))
 
     def whole(self) -> Array:
-        """The whole array. It is gathered on all ranks, so all of them must ask.
+        """The whole array, gathered on all ranks: all ranks must call this.
 
         Examples:
             >>> sharding = uopc.NamedSharding(uopc.make_mesh((2,), ("m",)), uopc.P("m"))
@@ -187,16 +188,16 @@ class ShardedArray:
 
     @property
     def is_on_host(self) -> bool:
-        """True if its parts are arrays of NumPy."""
+        """True if the parts are NumPy arrays."""
         return all([type(a) is np.ndarray for a in self._padded.values()])
 
     def held(self, rank: int) -> Array:
-        """The part of a device, with the padding that it has."""
+        """The part of a device, with its padding."""
         return self._padded[rank]
 
     def local(self, rank: int, dims: Sequence[int]) -> Array:
-        """The part of a device as a program takes it: where it is, or a copy with another padding,
-        or without."""
+        """The part of a device as a program takes it: in place, or a copy if its padding differs.
+        """
         own = self._padded[rank]
         if own.shape == tuple(dims):
             return own
@@ -207,15 +208,15 @@ class ShardedArray:
         return np.ascontiguousarray(parts.resized(own, dims))
 
     def put(self, rank: int, written: Array) -> None:
-        """Take a device's part from the memory that a program has written, unless it already is
-        that memory."""
+        """Copy a device's part from memory that a program wrote, unless the part is that memory."""
         own = self._padded[rank]
         if own is not written:
             part = self._unpadded(rank)
             part[...] = parts.resized(written, part.shape)
 
     def is_cut(self, mesh: Mesh, spec: Spec) -> bool:
-        """True if it is cut over such a mesh, whichever devices it names, as the spec says."""
+        """True if the array is cut by this spec over an equal mesh; the names of its devices do not
+        matter."""
         own = self.mesh.axis_names, self.mesh.axis_sizes
         return own == (mesh.axis_names, mesh.axis_sizes) and spec == self.layout.spec
 
@@ -242,7 +243,7 @@ class ShardedArray:
         return self.part.__dlpack_device__()
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        """Copies and pickles have the parts of this process, which alone may load them."""
+        """Copy or pickle the parts of this process; only this process may load the pickle."""
         if not self.is_on_host:
             raise UserTypeError("a ShardedArray on GPUs has no pickle: pickle np.asarray(x.part)")
         return ShardedArray, (self.layout, self._padded, self._gathered)
@@ -259,7 +260,7 @@ def from_callback(
     shape: Sequence[int], sharding: NamedSharding, callback: Callable[..., Any],
     ranks: Sequence[int], gathered: Callable[[Array], list[Array]] | None,
 ) -> ShardedArray:  # fmt: skip
-    """The array whose parts a function reads: see `uopc.make_array_from_callback`."""
+    """Make an array from a function that reads each part: see `uopc.make_array_from_callback`."""
     who = "make_array_from_callback"
     if not isinstance(sharding, NamedSharding):
         raise UserTypeError(f"{who}: expected a uopc.NamedSharding, got {sharding!r}")

@@ -35,7 +35,7 @@ def alu(a: UOp, op: Op, *others: Operand) -> UOp:
 
 
 def binary(op: Op, a: Operand, b: Operand) -> UOp:
-    """An elementwise op of two operands after promotion."""
+    """Apply an elementwise op to two operands after promotion."""
     x, y = paired(a, b, op.symbol or op.name)
     return alu(x, op, y)
 

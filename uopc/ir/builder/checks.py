@@ -15,7 +15,7 @@ from uopc.ir.core.dtypes import DType
 
 
 def element_dtype(dtype: Any) -> DType:
-    """The dtype, if arrays may have it; UserTypeError otherwise."""
+    """The dtype; UserTypeError unless arrays may have it."""
     found = _known(dtype)
     if found is None or found not in dtypes.ARRAY_TYPES:
         hint = ": a shape of several sizes is a tuple, (2, 3)" if isinstance(dtype, int) else ""
@@ -24,7 +24,7 @@ def element_dtype(dtype: Any) -> DType:
 
 
 def any_dtype(who: str, dtype: Any) -> DType:
-    """The dtype; UserTypeError otherwise."""
+    """The dtype; UserTypeError for anything else."""
     found = _known(dtype)
     if found is None:
         raise UserTypeError(f"{who}: expected a dtype such as {_EXAMPLES}, got {dtype!r}")
@@ -35,8 +35,8 @@ _EXAMPLES = "uopc.dtypes.float32 or np.float32"
 
 
 def _known(dtype: Any) -> DType | None:
-    """A DType, or that of its name in `dtypes` (`"float"` is `dtypes.float`, C's), or of another
-    spelling of NumPy's: `np.float64`, `"f8"`, the class `float`."""
+    """The DType of a DType, of a name in `dtypes` (`"float"` is C's `dtypes.float`), or of a NumPy
+    spelling: `np.float64`, `"f8"`, the class `float`."""
     if isinstance(dtype, DType):
         return dtype
     if isinstance(dtype, str) and dtype in dtypes.OF_C:
@@ -50,13 +50,13 @@ def _known(dtype: Any) -> DType | None:
 
 
 def argument_name(who: str, name: Any) -> None:
-    """UserError for what is no name of an argument: a text that can be printed."""
+    """UserError unless `name` can name an argument: a printable text."""
     if not isinstance(name, str) or not name or not name.isprintable():
         raise UserError(f"{who}: the name must be a text that can be printed, got {name!r}")
 
 
 def flag(who: str, name: str, value: Any) -> bool:
-    """The value as a bool; UserTypeError if it is none."""
+    """The value as a bool; UserTypeError for anything else."""
     if not isinstance(value, (bool, np.bool_)):
         raise UserTypeError(f"{who}: {name} must be True or False, got {value!r}")
     return bool(value)

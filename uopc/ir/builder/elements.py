@@ -32,9 +32,9 @@ Needs = Generator[list[Key], list["UOp"], "UOp"]
 
 
 class Elements:
-    """Elements of values: a memo, and the axes of the ranges that reduces get.
+    """The elements of values: a memo, and axes for the ranges of reduces.
 
-    A subclass says how storage is read.
+    A subclass defines the read of storage.
     """
 
     def __init__(self, axes: Iterator[int] | None = None) -> None:
@@ -47,7 +47,7 @@ class Elements:
         return walk.computed(root, self.step, self.memo)
 
     def step(self, key: Key) -> UOp | Needs:
-        """The lowered value of a node, or a generator that first yields the keys it needs."""
+        """The lowered value of a node, or a generator that first yields the keys that it needs."""
         u, index, guard = key
         op = u.op
         if guard is not index_maps.true():
@@ -77,11 +77,11 @@ class Elements:
         return self.elementwise(u, index, guard)
 
     def _weaker(self, u: UOp, index: Index, guard: UOp) -> UOp:
-        """The guard that an element is read under in place of this one.
+        """A guard for the read of an element in place of this guard.
 
-        A chain of CATs reads an element on many paths, each under conditions of its own. A guard
-        only keeps accesses inside of storage, so after a few, which all imply that the element
-        exists, this is the guard: one for all other paths.
+        A chain of CATs reads an element on many paths, each under other conditions. A guard only
+        keeps accesses inside of storage, and every path implies that the element exists. So after a
+        few guards, all other paths share one: that the element exists.
         """
         known = self.guards.setdefault((u, index), {})
         found = known.get(guard)
@@ -99,7 +99,7 @@ class Elements:
         return standing_for(u, _bitcast(src[0], u.dtype) if bits else remake(u, src))
 
     def read(self, u: UOp, index: Index, guard: UOp) -> UOp | Needs:
-        """The element of storage, or of a STAGE, or of either after effects."""
+        """The element of storage or of a STAGE, with or without effects before."""
         raise InvalidIR(f"{u.op!r} is not a value")
 
     def _move(self, u: UOp, index: Index, guard: UOp) -> Needs:
@@ -118,10 +118,10 @@ class Elements:
         return intern(Ops.REDUCE, u.dtype, (value, *ranges), arg)
 
     def gathered(self, u: UOp, index: Index, guard: UOp) -> Needs:
-        """x[i, j, …]: the indices are values; an INVALID one reads nothing.
+        """x[i, j, …]: the indices are values; an INVALID index reads nothing.
 
-        Read under another guard they are other indices. So under all guards but the first one they
-        are read wherever the element exists: a chain of n gathers has n of them, not 2^n.
+        An index read under another guard is another index. So all guards but the first read the
+        indices wherever the element exists: a chain of n gathers then reads n indices, not 2^n.
         """
         at, rest = index_maps.gather_index(u, index)
         first = next(iter(self.guards.get((u, index), ())), guard)
@@ -132,7 +132,8 @@ class Elements:
         return alu.where(valid, inside, leaves.const(u.dtype, 0))
 
     def _resized(self, u: UOp, index: Index, guard: UOp) -> Needs:
-        """A BITCAST to another size: an element is part of a source element, or several."""
+        """The element of a BITCAST to another size: a part of a source element, or several
+        elements."""
         source, target = u.src[0].dtype, u.dtype
         bits = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
         a, b = bits[source.itemsize], bits[target.itemsize]
@@ -150,7 +151,7 @@ class Elements:
         return _bitcast(functools.reduce(lambda x, y: alu.alu(x, Ops.OR, y), shifted), target)
 
     def _select(self, u: UOp, index: Index, guard: UOp) -> Needs:
-        """STACK and CAT: the part that the index falls in."""
+        """The element of a STACK or CAT: read the part that contains the index."""
         axis, parts = index_maps.cut_in_parts(u)
         at = index[axis]
         chosen: list[tuple[UOp, Key]] = []
@@ -185,7 +186,8 @@ def _exists(u: UOp, index: Index) -> UOp:
 
 
 def _bitcast(value: UOp, t: DType) -> UOp:
-    """The bits of a scalar as another dtype of the same size; INVALID where the value is."""
+    """The bits of a scalar as another dtype of the same size; INVALID where the value is INVALID.
+    """
     plain, valid = valid_part(value)
     if plain.op is Ops.INVALID:
         return intern(Ops.INVALID, t)

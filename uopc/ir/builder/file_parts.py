@@ -1,11 +1,12 @@
-"""Parts of files are views of them: no kernel, and no loads byte by byte.
+"""Make parts of files views: no kernel, and no loads byte by byte.
 
     bitcast f32 (shrink (data file, u8))   →   data of these bytes, f32
     copy (permute (data file))             →   permute (copy (data file))
     shrink (copy (data file))              →   copy (data of this part)
 
 A CONTIGUOUS, a BITCAST, and movement that shows neighbouring elements of an array in a file give an
-array in that file. A COPY takes such an array: what other devices need is read, and nothing else.
+array in that file. A COPY takes such an array, so that only the bytes that other devices need are
+read.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _EFFECTS = frozenset((Ops.AFTER, Ops.STORE))
 
 
 def viewed(graph: UOp) -> UOp:
-    """The graph with parts of files as arrays."""
+    """Replace parts of files by arrays in these files."""
     if not any(map(_in_file, walk.nodes(graph))):
         return graph
     # A COPY that is written is storage of its own: no other COPY may become the same node.

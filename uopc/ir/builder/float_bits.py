@@ -1,4 +1,4 @@
-"""The bits of floats, and polynomials: the parts that functions are built of."""
+"""The bits of floats, and polynomials: building blocks of functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def polynomial(x: UOp, coefficients: Sequence[float | UOp]) -> UOp:
 
 
 def sign_of(x: UOp) -> UOp:
-    """The sign bit of x alone."""
+    """The sign bit of x; all other bits 0."""
     return bits_of(x) & (1 << (x.dtype.bits - 1))
 
 
@@ -40,8 +40,9 @@ def with_sign(magnitude: UOp, sign: UOp) -> UOp:
 
 
 def to_odd(rounded: UOp, inexact: UOp, smaller: UOp) -> UOp:
-    """A rounded value where exact, else the float with an odd last bit next to the exact value:
-    rounding that again to fewer bits rounds correctly. `smaller`: |rounded| < |exact|."""
+    """Round to odd: the rounded value where exact, else the neighbour of the exact value with an
+    odd last bit. Rounding the result to fewer bits is then correct. `smaller`: |rounded| < |exact|.
+    """
     bits = bits_of(rounded)
     moved = inexact & (bits & 1).eq(0)
     return float_of(moved.where(smaller.where(bits + 1, bits - 1), bits))

@@ -1,11 +1,11 @@
 """Elementwise nodes, folded as they are made: constants, identities, index arithmetic, INVALID.
 
-All nodes that users and the compiler make on other nodes come from here: `alu.py` adds the checks
-and the source line of the user, `rebuild.py` makes a node again on other sources.
+Users and the compiler make all nodes with operands here: `alu.py` adds checks and the user's source
+line, `rebuild.py` makes a node again on other sources.
 
 Integers of dtype index are kept in the normal form of `ir/index/affine.py`. Floats fold only what
 is exact: x·1, x − 0.0, constants with constants. A value that may be missing is INVALID or
-p.where(x, INVALID): it moves outward before anything else folds, so that no guard is lost.
+p.where(x, INVALID). INVALID moves outward before anything else folds, so that no guard is lost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from uopc.ir.index.dims import dim_uop
 
 # ---------------------------------------------------------------- elementwise ops
 def make(op: Op, *operands: UOp | Scalar) -> UOp:
-    """`combine`, with Python numbers among the operands: they take the dtype of the nodes."""
+    """`combine` for operands that may be Python numbers, which take the dtype of the nodes."""
     t = next(o for o in operands[::-1] if isinstance(o, UOp)).dtype.scalar
     return combine(op, tuple([o if isinstance(o, UOp) else const(t, o) for o in operands]))
 
@@ -57,7 +57,7 @@ def result_of(op: Op, t: DType) -> DType:
 
 
 def folded(op: Op, src: tuple[UOp, ...]) -> UOp | None:
-    """The node that an elementwise op folds to on these sources; None if it does not fold."""
+    """The folded node of an elementwise op on these sources; None if the op does not fold."""
     if op is Ops.WHERE:
         return select(*src)
     for s in src:
@@ -103,8 +103,8 @@ def _stacked(op: Op, src: tuple[UOp, ...]) -> UOp | None:
 
 
 def same_kind(u: UOp, made: UOp | None) -> UOp | None:
-    """`made` if it has the dtype, lanes and shape of `u`, else None: dropped operands may have been
-    wider."""
+    """`made` if its dtype, lanes and shape are those of `u`, else None: a dropped operand may have
+    been wider."""
     if made is None or made.dtype is not u.dtype or shapes.shape(made) != shapes.shape(u):
         return None
     return made
@@ -126,7 +126,7 @@ ROUNDING = frozenset((Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.ROUND))
 
 
 def _without_constants(op: Op, src: tuple[UOp, ...]) -> UOp | None:
-    """The value of an op on constants, or the operand that an identity leaves, or None."""
+    """The value of an op on constants, or the operand left by an identity, or None."""
     if op.evaluate is None:
         return None
     if src[0].op is Ops.CONST and all([s.op is Ops.CONST for s in src]):
@@ -156,7 +156,7 @@ def _evaluated(op: Op, src: tuple[UOp, ...]) -> UOp | None:
 
 
 def _identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
-    """x ∘ c (or c ∘ x) where the constant makes the op vanish."""
+    """Simplify x ∘ c (or c ∘ x) if the constant makes the op vanish; None otherwise."""
     t, v = x.dtype, c.arg
     if t.lanes < c.dtype.lanes:
         return None
@@ -172,7 +172,8 @@ def _identity(op: Op, x: UOp, c: UOp, right: bool) -> UOp | None:
 
 
 def _is_natural(x: UOp) -> bool:
-    """True if a float is surely finite and not negative: its product with a zero is that zero."""
+    """True if a float is surely finite and not negative: its product with a zero equals the zero.
+    """
     if x.op is not Ops.CAST or x.src[0].dtype.is_float:
         return False
     low, high = bounds.bounds(x.src[0])
@@ -276,7 +277,7 @@ def _is_zero(u: UOp) -> bool:
 
 
 def _has_zero(u: UOp, depth: int = 0) -> bool:
-    """True for float(bool), and for selections of which a branch is zero."""
+    """True for float(bool), and for selections with a zero branch."""
     if u.op is Ops.WHERE and depth < _MOST_NESTED:
         return any([_is_zero(v) or _has_zero(v, depth + 1) for v in u.src[1:]])
     return u.op is Ops.CAST and u.src[0].dtype.kind == "bool"
@@ -287,8 +288,8 @@ _MOST_NESTED = 8
 
 # ---------------------------------------------------------------- constants with a shape
 def of_constant(u: UOp) -> UOp | None:
-    """A movement, or a REDUCE, of a constant with a shape, folded. None if it relies on a condition
-    of symbolic sizes, which would be lost."""
+    """Fold a movement or a REDUCE of a constant with a shape. None if folding would lose a
+    condition on symbolic sizes."""
     value = constant_in(u.src[0])
     if value is None:
         return None
@@ -305,7 +306,7 @@ def of_constant(u: UOp) -> UOp | None:
 
 
 def is_inside(u: UOp) -> bool:
-    """True if a SHRINK surely reads inside its operand: outside of it, it reads zeros."""
+    """True if a SHRINK surely reads inside its operand; outside, it reads zeros."""
     for begin, size, whole in zip(*shapes.window(u), shapes.shape(u.src[0])):
         past = affine.sub(affine.add(dim_uop(begin), dim_uop(size)), dim_uop(whole))
         if bounds.bounds(dim_uop(begin))[0] < 0 or bounds.bounds(past)[1] > 0:
@@ -314,9 +315,10 @@ def is_inside(u: UOp) -> bool:
 
 
 def _reduced_constant(value: UOp, op: str, dims: list[shapes.Dim]) -> UOp | None:
-    """A constant, combined with itself; None if a symbolic size may be 0 or decides the value.
+    """Reduce a constant; None if a symbolic size may be 0 or decides the value.
 
-    A sum or product of floats is rounded once."""
+    A sum or product of floats is rounded once.
+    """
     t = value.dtype
     if 0 in dims:
         return const(t, semantics.reduce_identity(op, t))
@@ -341,7 +343,7 @@ UNUSUAL = frozenset((Ops.INVALID, Ops.WHERE, Ops.EXPAND))  # partial, or constan
 
 
 def is_partial(u: UOp) -> bool:
-    """INVALID, or p.where(x, INVALID)."""
+    """True for INVALID and p.where(x, INVALID)."""
     op = u.op
     return op is Ops.INVALID or (op is Ops.WHERE and u.src[2].op is Ops.INVALID)
 
@@ -358,9 +360,10 @@ def _partial(op: Op, src: tuple[UOp, ...], s: UOp) -> UOp:
 
 
 def select(p: UOp, a: UOp, b: UOp) -> UOp:
-    """p.where(a, b), folded where the condition or the branches decide it.
+    """p.where(a, b), folded if the condition or the branches decide the result.
 
-    What has no value under some condition ends up as valid.where(value, INVALID), one level deep.
+    A value that is missing under some condition becomes valid.where(value, INVALID), one level
+    deep.
     """
     lanes = max(p.dtype.lanes, a.dtype.lanes, b.dtype.lanes)
     t = (b if a.op is Ops.INVALID else a).dtype.scalar.vec(lanes)
@@ -421,7 +424,8 @@ def convert(u: UOp, t: DType) -> UOp:
 
 
 def cast(a: UOp, dtype: DTypeLike) -> UOp:
-    """The values of `a` in another dtype: a DType, or one of NumPy's as `np.float64` or `"f8"`."""
+    """The values of `a` in another dtype: a DType, or a NumPy spelling such as `np.float64` or
+    `"f8"`."""
     dtype = checks.any_dtype("cast", dtype)
     made = convert(a, dtype)
     return located(made) if made.op is Ops.CAST else made

@@ -1,7 +1,7 @@
 """Access maps: from an index into a movement op to the index into its source.
 
 An index is a tuple of UOps of dtype index in normal form, one per dimension. A guard is a bool UOp:
-where it is false there is no access (in a PAD, outside of its source).
+where the guard is false there is no access (in a PAD, outside of the source).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def both(a: UOp, b: UOp) -> UOp:
 
 
 def guard_at(index: Index, guard: UOp) -> UOp:
-    """A guard without conditions on loops that an index does not have: the index is inside whether
-    they hold or not. So a sum of a row is the same value in all columns, padded ones too."""
+    """Drop conditions on loops that the index does not use: the index is inside either way. So the
+    sum of a row is the same value in all columns, also in padding."""
     conditions = walk.flatten(guard)
     moving = frozenset[UOp]().union(*[ranges.ranges(x) for x in index])
     kept = [c for c in conditions if not _is_of_others(c, moving)]
@@ -42,7 +42,7 @@ def guard_at(index: Index, guard: UOp) -> UOp:
 
 
 def _is_of_others(condition: UOp, loops: frozenset[UOp]) -> bool:
-    """True for a condition on loops, but on none of these and on no variable."""
+    """True for a condition on other loops only, and on no variable."""
     own = ranges.ranges(condition)
     if not own or not own.isdisjoint(loops):
         return False
@@ -76,7 +76,7 @@ def resized_indices(u: UOp, index: Index) -> list[Index]:
 def loop_index(dims: Shape, first: int = 0) -> tuple[Index, tuple[UOp, ...]]:
     """The index of a stored value and its ranges, one per axis longer than 1.
 
-    `first` numbers the loops of a second nest in one kernel.
+    `first`: the first axis number, for a second nest in one kernel.
     """
     index: list[UOp] = []
     for i, d in enumerate(dims, first):
@@ -101,8 +101,8 @@ def reduce_index(u: UOp, index: Index, axes: Iterator[int]) -> tuple[Index, tupl
 
 
 def gather_index(u: UOp, index: Index) -> tuple[Index, Index]:
-    """The index into a gather in two parts: for its index operands, and for the dimensions that
-    these leave."""
+    """The index into a gather in two parts: for its index operands, and for the remaining
+    dimensions."""
     rank = len(index) - (len(shapes.shape(u.src[0])) - (len(u.src) - 1))
     return index[:rank], index[rank:]
 
@@ -234,7 +234,7 @@ _MOVEMENT: dict[Op, Callable[[UOp, Index], tuple[Index, UOp | None]]] = {
 
 
 def gated(index: Index, guard: UOp) -> Index:
-    """The index, its first component INVALID where the guard is false."""
+    """The index with its first component INVALID where the guard is false."""
     if guard.op is Ops.CONST and guard.arg is True:
         return index
     first = index[0] if index else affine.const(0)
@@ -245,7 +245,7 @@ def gated(index: Index, guard: UOp) -> Index:
 
 
 def ungated(index: UOp) -> tuple[UOp, UOp | None]:
-    """An index component and the guard on it, if any."""
+    """An index component without its guard, and the guard or None."""
     guard: UOp | None = None
     while index.op is Ops.WHERE and index.src[2].op is Ops.INVALID:
         guard = index.src[0] if guard is None else both(guard, index.src[0])

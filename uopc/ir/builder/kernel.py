@@ -49,9 +49,9 @@ def load(address: UOp, gate: UOp | None = None) -> UOp:
 
 
 def store(target: UOp, value: Any, gate: UOp | None = None) -> UOp:
-    """Writes the value through the target: an INDEX, or a view of storage.
+    """Write the value through the target: an INDEX, or a view of storage.
 
-    UserError for a value of another dtype. With a gate it writes where that is true.
+    UserError for a value of another dtype. With a gate, write only where the gate is true.
 
     Examples:
         >>> o, i = uopc.kernel_param(0, (4,)), uopc.UOp.range(4)
@@ -71,11 +71,11 @@ def store(target: UOp, value: Any, gate: UOp | None = None) -> UOp:
 
 
 def stage(value: UOp, *ranges: UOp, space: Space = "local") -> UOp:
-    """The value in storage of its own, filled in each iteration of the loops it depends on. `local`
-    is shared by the threads of a GPU's block; `reg` belongs to one thread.
+    """The value in new storage, filled in each iteration of the loops that the value depends on.
+    `local` is shared by the threads of a GPU's block; `reg` belongs to one thread.
 
-    The ranges are the loops that fill it, and its first dimensions: `x[i, j].stage(j)[7 - j]` is
-    an element of row i of x. UserError for anything else.
+    The ranges are the loops that fill the storage, and its first dimensions: `x[i, j].stage(j)[7 -
+    j]` is an element of row i of x. UserError for anything else.
 
     Examples:
         >>> o, x = uopc.kernel_param(0, (2, 3)), uopc.kernel_param(1, (2, 3))
@@ -126,8 +126,8 @@ def shaped_wmma(a: UOp, b: UOp, row: UOp, column: UOp, depth: UOp, *others: UOp)
 def end(effect: UOp, *ranges: UOp) -> UOp:
     """The effect, run once per iteration of the ranges, which it closes.
 
-    An iteration reads what those before it have written, also where an index names no range:
-    `o[0]` below is read 3 times. UserError for anything that is no range.
+    An iteration reads the values that earlier iterations wrote, even if an index names no range:
+    `o[0]` below is read 3 times. UserError for anything but a range.
 
     Examples:
         >>> o, i = uopc.kernel_param(0, (1,)), uopc.UOp.range(3)
@@ -150,7 +150,7 @@ def _check_ranges(who: str, ranges: tuple[object, ...]) -> None:
 def after(u: UOp, *effects: UOp) -> UOp:
     """`u` after the effects.
 
-    What reads the result reads what the effects have written: of a param it is the whole array
+    Reads of the result see the writes of the effects. For a param, the result is the whole array
     after a write to a part.
 
     Examples:
@@ -176,8 +176,8 @@ def barrier(*effects: UOp) -> UOp:
 def sink(
     *roots: UOp, name: str = "", opts: tuple[Opt, ...] | None = None, arg: KernelArg | None = None
 ) -> UOp:
-    """The roots as one graph. A hand-written kernel has a name, and may fix its Opts; `arg` is both
-    as a KernelInfo, else UserTypeError.
+    """The roots as one graph. A hand-written kernel has a name, and may fix its Opts; `arg`: both
+    as a KernelInfo; UserTypeError for anything else.
 
     Examples:
         >>> o = uopc.kernel_param(0, (2,))

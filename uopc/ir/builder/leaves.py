@@ -33,15 +33,15 @@ _place: ContextVar[tuple[MakerPlace, int] | tuple[()] | None] = ContextVar(
 
 
 def record_origins(on: bool) -> None:
-    """Turn on or off that public builders note the user's source line on new nodes."""
+    """Turn on or off the recording of the user's source line on nodes of public builders."""
     global _record_origins
     _record_origins = on
 
 
 @dataclass(frozen=True)
 class MakerPlace:
-    """The origin of nodes that no line of Python made: a file, and a name in it. It has the
-    attributes of a code object that messages read."""
+    """The origin of nodes that no Python line made: a file, and a name in it. It has the attributes
+    of a code object that messages read."""
 
     co_filename: str
     co_name: str
@@ -49,7 +49,7 @@ class MakerPlace:
 
 @contextlib.contextmanager
 def made_for(place: MakerPlace | None, line: int = 0) -> Iterator[None]:
-    """New nodes of this thread have a place and a number in it as their origin, or no origin."""
+    """Give new nodes of this thread a place and a line in it as their origin, or no origin."""
     token = _place.set(() if place is None else (place, line))
     try:
         yield
@@ -58,7 +58,7 @@ def made_for(place: MakerPlace | None, line: int = 0) -> Iterator[None]:
 
 
 def located(u: UOp) -> UOp:
-    """Note the user's source line on a node that has none (the first to build it wins)."""
+    """Record the user's source line on a node without one (the first builder of a node wins)."""
     if u.origin is None and _record_origins and not arena.in_arena():
         given = _place.get()
         if given is not None:
@@ -119,7 +119,7 @@ def const_like(u: UOp, value: Any) -> UOp:
 
 
 def full(value: UOp, dims: shapes.Shape) -> UOp:
-    """A scalar value in every element of a shape; any other value, repeated to that shape."""
+    """Fill a shape with a scalar value; repeat any other value to the shape."""
     if not dims:
         return value
     arg, symbolic = split_dims(dims)
@@ -135,7 +135,7 @@ def filling(u: UOp) -> UOp | None:
 
 
 def constant_in(u: UOp) -> UOp | None:
-    """The constant that is every element of `u`, or None."""
+    """The constant that fills all elements of `u`, or None."""
     if u.op is Ops.EXPAND:
         u = u.src[0]
     return u if u.op is Ops.CONST and type(u.arg) is not tuple else None
@@ -155,7 +155,7 @@ def split_dims(dims: shapes.Shape) -> tuple[tuple[int | None, ...], tuple[UOp, .
 
 
 def param(slot: int, dtype: DType, dims: shapes.Shape, name: str = "") -> UOp:
-    """The argument of a kernel or a function at a place in its call."""
+    """The argument of a kernel or a function at position `slot` of its call."""
     arg, symbolic = split_dims(dims)
     return intern(Ops.PARAM, dtype, symbolic, ParamArg(name, arg, slot))
 
@@ -163,7 +163,7 @@ def param(slot: int, dtype: DType, dims: shapes.Shape, name: str = "") -> UOp:
 def buffer(
     slot: int, dtype: DType, dims: shapes.Shape, space: Space = "global", device: str = ""
 ) -> UOp:
-    """Storage that a program makes; no other has its slot."""
+    """Storage that a program makes; `slot` is unique."""
     arg, symbolic = split_dims(dims)
     return intern(Ops.BUFFER, dtype, symbolic, BufferArg(slot, arg, device, space))
 

@@ -1,8 +1,8 @@
 """Lookup tables: the values of an index in every iteration of its loops, as a constant array.
 
 A reshape whose dimensions do not divide each other divides the index, and the next reshape divides
-the quotient again. If the loops have few iterations, all values of such an index are known: it
-becomes an element of a constant array, and arithmetic starts from there.
+the quotient again. If the loops have few iterations, all values of such an index are known: the
+index becomes an element of a constant array, and further arithmetic starts from the element.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def divisions(index: UOp) -> int:
 
 @memo
 def looked_up(index: UOp) -> UOp:
-    """An element of a table if the index is deep and its loops have few iterations, else itself."""
+    """An element of a table if the index is deep and its loops have few iterations, else the index.
+    """
     if divisions(index) <= MOST_DIVISIONS:
         return index
     iterations = Iterations(ranges.ranges(index))
@@ -68,7 +69,7 @@ class Iterations:
         self.known: dict[UOp, Array | None] = {}
 
     def array(self, u: UOp) -> Array | None:
-        """The values; None if they are not known, or if there are too many iterations."""
+        """The values of a node; None if unknown, or if there are too many iterations."""
         known = self.known
         if u not in known and self.are_few:
             with np.errstate(all="ignore"):
@@ -86,7 +87,7 @@ class Iterations:
         return self.applied(u, [self.known.get(s) for s in u.src])
 
     def applied(self, u: UOp, operands: list[Array | None]) -> Array | None:
-        """An exact op on the values of its operands, if these are known."""
+        """Apply an exact op to the values of its operands; None if an operand is unknown."""
         sources = [a for a in operands if a is not None]
         if len(sources) < len(u.src) or u.op not in _EXACT or not _is_plain(u.dtype):
             return None
@@ -108,7 +109,8 @@ class Iterations:
         return np.asarray(u.src[0].arg.array[tuple(known)])
 
     def element(self, array: Array, dtype: dtypes.DType) -> UOp:
-        """The value in each iteration: a number if all are the same, else read from a table."""
+        """The value in each iteration: a number if all values are equal, else a read from a table.
+        """
         flat = array.reshape(-1)
         bits = flat.view(f"V{flat.itemsize}")
         if (bits == bits[0]).all() and (number := leaves.const_of_bits(dtype, flat[0])) is not None:
@@ -125,8 +127,9 @@ class Iterations:
         return fold.cast(read, dtype)
 
     def as_index(self, array: Array, live: Array) -> tuple[UOp, bool]:
-        """An index equal to `array` where `live`, and whether it is -1 elsewhere. Loops along which
-        the array moves evenly give multiples of their counters; the rest is a table."""
+        """An index equal to `array` where `live`, and True if the index is -1 elsewhere. A loop
+        along which the array has a constant step gives a multiple of its counter; the rest is a
+        table."""
         rest, live = np.broadcast_arrays(array, live)
         scattered, moved = not live.all(), affine.const(0)
         for axis, r in enumerate(self.ranges):

@@ -34,11 +34,11 @@ _COPIED = ("upcast", "unroll", "lane")  # kinds of ranges whose iterations stand
 
 
 def with_loops(kernel: UOp) -> UOp:
-    """The kernel with a loop for each axis of a shaped value, each turn of whose loops reads and
-    writes again; the kernel itself if it is such a one.
+    """Add a loop for each axis of a shaped value, and let each iteration read and write again; the
+    kernel itself if nothing changes.
 
-    UserError, with the line, for a store that has no storage as target, or whose value reads other
-    elements of the target; InvalidIR for a node that is no value of a kernel.
+    UserError, with the line, if the target of a store is no storage, or if the stored value reads
+    other elements of the target. InvalidIR for a node that is no value of a kernel.
     """
     if not is_shaped(kernel):
         return in_each_turn(kernel)
@@ -94,15 +94,14 @@ class _HandLoops(Elements):
 
     # ------------------------------------------------------------ effects
     def _effects(self, effects: Sequence[UOp]) -> list[UOp]:
-        """The nodes that replace effects and ranges. An AFTER stands for the effects that it
-        names."""
+        """The replacements of effects and ranges. An AFTER stands for the effects that it names."""
         found: list[UOp] = []
         for e in effects:
             found += self._named(e) if e.op is Ops.AFTER else [self.done.get(e, e)]
         return list(dict.fromkeys(found))
 
     def _named(self, after: UOp) -> list[UOp]:
-        """The effects of a row of AFTERs, but for those below others."""
+        """The effects of nested AFTERs, without effects below other effects."""
         below: dict[UOp, None] = {}
         found: list[UOp] = []
         for e in awaited(after):
@@ -112,12 +111,13 @@ class _HandLoops(Elements):
         return found
 
     def _range(self, u: UOp) -> UOp:
-        """A range of dtype index, whatever integers the user counts."""
+        """A range of dtype index, for a range of any integer dtype."""
         end = _as_index(self.lower((u.src[0], (), index_maps.true())))
         return intern(Ops.RANGE, dtypes.index, (end, *self._effects(u.src[1:])), u.arg, u.tag)
 
     def _effect(self, u: UOp) -> UOp:
-        """An END, or a bundle of effects. The END of one shaped store closes its loops too."""
+        """Rebuild an END or a bundle of effects. The END of one shaped store closes the store's
+        loops too."""
         src = self._effects(u.src)
         if u.op is Ops.END:
             effects = self._effects(u.src[:1])
@@ -129,7 +129,8 @@ class _HandLoops(Elements):
         return standing_for(u, intern(u.op, u.dtype, tuple(src), u.arg, u.tag))
 
     def _loop_index(self, dims: shapes.Shape) -> tuple[Index, tuple[UOp, ...]]:
-        """An index over a shape, and its ranges: inside the user's, one per axis longer than 1."""
+        """An index over a shape, and its ranges inside the user's loops: one per axis longer than
+        1."""
         index: list[UOp] = []
         for d in dims:
             arg = RangeArg((self.first, next(self.numbers)))
@@ -138,7 +139,7 @@ class _HandLoops(Elements):
         return tuple(index), tuple([x for x in index if x.op is Ops.RANGE])
 
     def _store(self, u: UOp) -> UOp:
-        """The STORE of each element, closed over the loops that it needs."""
+        """The STORE of each element, inside an END of its loops."""
         target, value, *gates = u.src
         dims = shapes.shape(target)
         if 0 in dims:
@@ -164,7 +165,7 @@ class _HandLoops(Elements):
 
     def _stage(self, u: UOp) -> UOp:
         """A new buffer, filled where all ranges of the value are open: AFTER(BUFFER, END).
-        Copies of a body, side by side, have a part of it each."""
+        Interleaved copies of a body get a part of the buffer each."""
         dims = shapes.shape(u)
         most = tuple([bounds.max_dim(d) for d in dims])
         if u.arg.space == "global":
@@ -289,7 +290,7 @@ _BY_ELEMENT = frozenset((
 
 
 def _check_own_target(u: UOp, address: UOp, value: UOp) -> None:
-    """The value reads no element of the target that another iteration writes."""
+    """UserError if the value reads an element of the target that another iteration writes."""
     storage = before_effects(address.src[0])
     dims = shapes.shape(storage)
     written, _ = index_maps.plain_index(address.src[1:], index_maps.true())

@@ -34,7 +34,7 @@ def _moved(op: Op, a: UOp, dims: Shape) -> UOp:
 
 
 def _relying(op: Op, a: UOp, dims: Shape) -> UOp | None:
-    """The node, if it relies on a condition: folded with another it would be lost."""
+    """The node, if it relies on a condition that folding with another node would lose."""
     if _is_fixed(dims) and _is_fixed(shapes.shape(a)):
         return None
     arg, symbolic = split_dims(dims)
@@ -54,7 +54,7 @@ def reshape(a: UOp, *new_shape: Any) -> UOp:
     """The same elements in row-major order under `new_shape`. A dimension of -1 follows from
     the others.
 
-    UserError where the number of elements differs.
+    UserError if the number of elements changes.
 
     Examples:
         >>> x = uopc.arange(6)
@@ -99,7 +99,7 @@ def _missing(old: Shape, known: list[Dim]) -> Dim:
 def expand(a: UOp, *new_shape: Any) -> UOp:
     """Broadcast to the full target shape; -1 keeps a dimension.
 
-    UserError where another size than 1 differs.
+    UserError if a size other than 1 changes.
 
     Examples:
         >>> x = uopc.constant([[1], [2]])
@@ -124,7 +124,7 @@ def expand(a: UOp, *new_shape: Any) -> UOp:
 def permute(a: UOp, *axes: Any) -> UOp:
     """Dimension i of the result is dimension axes[i] of `a`.
 
-    UserError unless the axes are all there, once each.
+    UserError unless each axis appears once.
 
     Examples:
         >>> uopc.zeros((2, 3, 4)).permute(2, 0, 1).shape
@@ -155,7 +155,7 @@ def swapped(a: UOp) -> UOp:
 
 
 def repeated(a: UOp, n: Dim) -> UOp:
-    """n times `a`, along a new first dimension."""
+    """`a` repeated n times along a new first dimension."""
     dims = shapes.shape(a)
     return expand(reshape(a, (1, *dims)), (n, *dims))
 
@@ -180,9 +180,10 @@ def under(view: UOp, value: UOp) -> UOp:
 
 
 def flip(a: UOp, *axes: Any) -> UOp:
-    """Reverses the axes: a tuple, or several ints; `flip(())` reverses none.
+    """Reverse the axes: a tuple, or several ints; `flip(())` reverses none.
 
-    UserTypeError without an argument: NumPy reverses all axes then, and other libraries none.
+    UserTypeError without an argument, which reverses all axes in NumPy, and none in other
+    libraries.
 
     Examples:
         >>> x = uopc.constant([[1, 2], [3, 4]])
@@ -202,7 +203,7 @@ def flip(a: UOp, *axes: Any) -> UOp:
 
 
 def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
-    """Adds `before` and `after` elements per axis, filled with `value`.
+    """Add `before` and `after` elements per axis, filled with `value`.
 
     One pair for each axis; UserError for a negative width.
 
@@ -234,7 +235,7 @@ def pad(a: UOp, widths: Sequence[tuple[Any, Any]], value: Any = 0) -> UOp:
 def shrink(a: UOp, bounds: Sequence[tuple[Any, Any]]) -> UOp:
     """The part of `a` with begin ≤ index < end on each axis.
 
-    One pair for each axis; UserError where it is not inside.
+    One pair for each axis; UserError if a pair is not inside.
 
     Examples:
         >>> x = uopc.constant([1, 2, 3, 4])
@@ -254,7 +255,7 @@ def shrink(a: UOp, bounds: Sequence[tuple[Any, Any]]) -> UOp:
 
 
 def window(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim]) -> UOp:
-    """The part of `a` from `begins`, of `sizes`."""
+    """The part of `a` that begins at `begins` and has sizes `sizes`."""
     dims = shapes.shape(a)
     if tuple(sizes) == dims and all(b == 0 for b in begins):
         return a
@@ -269,7 +270,7 @@ def window(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim]) -> UOp:
 
 
 def row(a: UOp, i: int, axis: int = 0) -> UOp:
-    """The part of `a` at place i of an axis, without that axis."""
+    """The part of `a` at index i of an axis, without the axis."""
     dims = shapes.shape(a)
     begins = [i if d == axis else 0 for d in range(len(dims))]
     part = window(a, begins, (*dims[:axis], 1, *dims[axis + 1 :]))
@@ -280,11 +281,12 @@ def part_of(
     a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim], computed: bool = False
 ) -> UOp | None:
     """The window of a STACK, CAT or PAD that lies in one of its parts, as a window of that part:
-    (stack a, b)[1:2] → b as one row;  (cat a, b)[:len(a)] → a;  (pad a)[inside] → a. None if it
-    does not, or if a size is symbolic.
+    (stack a, b)[1:2] → b as one row; (cat a, b)[:len(a)] → a; (pad a)[inside] → a. None if the
+    window lies in no single part, or if a size is symbolic.
 
-    A computed part of a CAT stays one, unless `computed`: steps that read the CAT at several places
-    store it, and the part would be stored beside it. `computed` also looks below a SHRINK."""
+    A window of a computed part of a CAT stays a window of the CAT, unless `computed`: several reads
+    store the CAT, and the part would be stored again. `computed` also looks below a SHRINK.
+    """
     dims = shapes.shape(a)
     if not _is_fixed((*begins, *sizes, *dims)) or 0 in sizes:
         return None
@@ -339,7 +341,7 @@ def _is_in_memory(a: UOp) -> bool:
 def _part_of_pad(
     a: UOp, begins: Sequence[Any], sizes: Sequence[Any], computed: bool
 ) -> UOp | None:
-    """A window of the data, or of the zeros around them."""
+    """A window of a PAD as a window of its data or of its zeros; None if it has both."""
     before, inner = shapes.window(a)[0], shapes.shape(a.src[0])
     if not _is_fixed((*before, *inner)):
         return None
@@ -372,10 +374,10 @@ def normal_axes(axis: Any, rank: int, who: str) -> tuple[int, ...]:
 
 
 def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) -> UOp:
-    """Combines the elements along `axes` (default all) with add, mul, max or min. In a kernel
+    """Combine the elements along `axes` (default all) with add, mul, max or min. In a kernel
     written by hand the axes may be RANGEs: `(a[i, k] * b[k, j]).reduce(Ops.ADD, k)`. The dtype
     stays; the axes go, or have size 1 with keepdims. UserError for another op, and for ranges
-    beside axes.
+    together with axes.
 
     Examples:
         >>> x = uopc.constant([[1, 2], [3, 4]])
@@ -444,7 +446,7 @@ def cat(first: UOp, *others: Any, axis: int = 0) -> UOp:
 
 
 def _stack_or_cat(made: UOp) -> UOp:
-    """A new STACK or CAT; parts of one constant are a constant."""
+    """A new STACK or CAT; a constant if all parts are the same constant."""
     made = leaves.fitting(made)
     constants = {leaves.constant_in(part) for part in made.src}
     value = constants.pop()
@@ -465,10 +467,10 @@ def _promoted(who: str, values: tuple[Any, ...]) -> list[UOp]:
 
 
 def index(a: UOp, *indices: Any) -> UOp:
-    """The element of `a` at integer indices, one per dimension; fewer give a row. Arrays of indices
-    broadcast and give an array, as NumPy's integer indexing. UserError for an index that is outside
-    (by the call, if it follows from variables), UserTypeError for a float. An index from data that
-    is outside reads 0.
+    """The element of `a` at integer indices, one per dimension; fewer indices give a row. Arrays of
+    indices broadcast and give an array, as NumPy's integer indexing. UserError for an index that is
+    outside (by the call, if it follows from variables), UserTypeError for a float. An index from
+    data that is outside reads 0.
 
     Examples:
         >>> x = uopc.constant([[1, 2], [3, 4]])

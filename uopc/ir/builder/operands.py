@@ -1,4 +1,4 @@
-"""From a user's value to a UOp: numbers, arrays, dimensions; promotion of two operands."""
+"""Convert a user's value to a UOp: numbers, arrays, dimensions; promotion of two operands."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def as_dim(d: Any) -> shapes.Dim:
 def variable(name: str, low: int, high: int) -> UOp:
     """A named integer with inclusive bounds, for a symbolic size or a scalar argument.
 
-    As an argument it is passed by name, any text that can be printed. A value that is out of the
-    bounds is a UserError.
+    A call passes the value by name, which is any printable text. UserError for a value out of the
+    bounds.
 
     Examples:
         >>> n = uopc.variable("n", 1, 100)
@@ -59,7 +59,7 @@ def variable(name: str, low: int, high: int) -> UOp:
 
 # ---------------------------------------------------------------- operands
 def answers(value: Any) -> bool:
-    """True for an array of another library (no UOp, none of NumPy): its operators know UOps."""
+    """True for an array of another library than uopc and NumPy whose operators know UOps."""
     if isinstance(value, (UOp, int, float, np.ndarray, np.generic)):
         return False
     return hasattr(value, "__array_namespace__")
@@ -128,12 +128,12 @@ COMPARED = "is refused: `==` and `!=` compare UOps as objects; values are compar
 
 
 def constant(value: Any, dtype: DTypeLike | None = None) -> UOp:
-    """A number or an array as part of the graph. The array is copied, unless neither it nor an
-    array that it is a view of can be written. One that lies in a file which it cannot write to
-    (`uopc.file`, `np.memmap`) is not even read: it is known by its place.
+    """A number or an array as part of the graph. The array is copied, unless the array and its
+    bases are read-only. An array in a file that it cannot write to (`uopc.file`, `np.memmap`) is
+    not even read: its place identifies it.
 
-    The dtype is that of the array (lists are arrays of NumPy's), int32 or float32 for one number of
-    Python's, or `dtype`. UserTypeError for complex numbers, strings and objects.
+    The dtype is `dtype`, else the array's (lists become NumPy arrays), or int32 or float32 for one
+    Python number. UserTypeError for complex numbers, strings and objects.
 
     Examples:
         >>> x = uopc.constant([1.5, 2.5])

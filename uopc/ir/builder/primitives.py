@@ -1,11 +1,11 @@
-"""PRIMITIVEs as the values that they stand for, each with storage of its own.
+"""Replace PRIMITIVEs by their values, each with separate storage.
 
     solve(a, x)                  call lu (buffer 7, a, x)
     the same with y for x        call lu (buffer 7, a, y)   →   call lu (buffer 8, a, y)
 
-A PRIMITIVE is a value, so a graph may have it again on other operands: in the body of a loop and
-after it, say. The storage that its kernels write is no part of that value. Remade nodes name the
-same BUFFER as the first ones, and two that fill it would overwrite each other.
+A PRIMITIVE is a value, so a graph may repeat it on other operands: in the body of a loop and after
+the loop, say. The storage that its kernels write is no part of the value. Remade nodes name the
+BUFFER of the first nodes, so two of them would overwrite each other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _New = Callable[[UOp, Any], UOp]  # from a BUFFER and the effects that fill it t
 
 
 def without_primitives(root: UOp) -> UOp:
-    """The graph with the value of each PRIMITIVE in its place."""
+    """Replace each PRIMITIVE of the graph by its value."""
     ops = walk.ops(root)
     if Ops.PRIMITIVE not in ops:
         return root
@@ -54,7 +54,7 @@ def without_primitives(root: UOp) -> UOp:
 
 
 def _filled(u: UOp) -> dict[UOp, tuple[UOp, ...]]:
-    """The BUFFERs that a PRIMITIVE fills itself, with the effects that are the first to do so."""
+    """The BUFFERs that a PRIMITIVE fills itself, with the first effects that fill each."""
     operands = set(u.src[1:])
     inside = walk.toposort(u.src[0], lambda v: v not in operands and v.op not in _CLOSED)
     found: dict[UOp, tuple[UOp, ...]] = {}

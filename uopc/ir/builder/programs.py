@@ -1,5 +1,5 @@
-"""Programs in programs: their calls with the storage of a caller, loops around them, and the slots
-of new storage."""
+"""Put programs into programs: calls on a caller's storage, loops around the calls, and slots of new
+storage."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Slots:
 
 
 def with_kernels(program: UOp, new: Mapping[UOp, UOp]) -> UOp:
-    """A program that calls other kernels in place of some."""
+    """Replace some kernels that a program calls."""
     calls = []
     for c in program.src:
         calls.append(intern(c.op, c.dtype, (new.get(c.src[0], c.src[0]), *c.src[1:]), c.arg, c.tag))
@@ -70,8 +70,8 @@ def loops_of(program: UOp) -> list[UOp]:
 def calls_with(
     program: UOp, storage: Mapping[UOp, UOp], first: int, around: tuple[UOp, ...] = ()
 ) -> list[UOp]:
-    """The calls of a program with other storage, inside of more loops. `first` is added to the axes
-    of the program's own loops, so that they are not taken for others."""
+    """Copy a program's calls onto other storage inside of more loops. `first` offsets the axes of
+    the program's own loops to keep them unique."""
     moved = rebuild.renamed_ranges({r: (r.arg.axis[0] + first,) for r in loops_of(program)})
     made = []
     for c in program.src:
@@ -83,8 +83,8 @@ def calls_with(
 
 
 def repeated(call: UOp, schedule: Schedule | None, slots: Slots) -> tuple[UOp, ...]:
-    """The outputs of a call that repeats its function, after one of the program of its kernels, in
-    a loop around them.
+    """The outputs of a call that repeats its function, after one call of a program: the function's
+    kernels in a loop.
 
     call (function …), storage…, n  →  call (linear (call kernel, params…, range n)…), storage…
     """
@@ -115,7 +115,7 @@ def repeated(call: UOp, schedule: Schedule | None, slots: Slots) -> tuple[UOp, .
 
 
 def _holding(value: UOp, slots: Slots) -> UOp:
-    """Storage of its own for a value; what nothing has filled needs no copy."""
+    """New storage with a copy of a value; storage without content needs no copy."""
     if value.op is Ops.BUFFER:
         return new_buffer(value, slots)
     storage = leaves.buffer(slots(), value.dtype, shapes.shape(value))
@@ -124,6 +124,6 @@ def _holding(value: UOp, slots: Slots) -> UOp:
 
 
 def new_buffer(buffer: UOp, slots: Slots) -> UOp:
-    """Other storage of the same kind."""
+    """New storage of the same kind."""
     arg = dataclasses.replace(buffer.arg, slot=slots())
     return intern(Ops.BUFFER, buffer.dtype, buffer.src, arg)

@@ -1,8 +1,8 @@
 """Nested containers of arrays, taken apart and put together again.
 
-A container is a dict, list, tuple, NamedTuple, dataclass, or of a class that `register_pytree`
-knows; None has nothing in it; all else is a leaf. A Structure is hashable: it is part of the key
-of a program.
+A container is a dict, list, tuple, NamedTuple, dataclass, or an object of a class that
+`register_pytree` knows. None is an empty container; any other object is a leaf. A Structure is
+hashable, as part of a program's key.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ def leaf_count(structure: Any) -> int:
 
 
 def spread(given: Any, structure: Any, kind: type, what: str) -> list[Any]:
-    """An entry for each leaf: one of a kind, or None, stands for all leaves of a container.
+    """An entry for each leaf: an object of class `kind`, or None, stands for all leaves of a
+    container.
 
-    UserError, which begins with `what`, for containers that are not those of the structure.
+    UserError, which begins with `what`, for containers that do not match the structure.
     """
     if given is None or isinstance(given, kind):
         return [given] * leaf_count(structure)
@@ -88,8 +89,8 @@ def _shown(structure: Structure) -> str:
 def register_pytree(kind: type, flatten: Flatten, unflatten: Unflatten) -> None:
     """Let objects of a class be arguments and results of `jit`.
 
-    flatten(value) gives its parts, in an order, and all else about it, which must be hashable;
-    unflatten(rest, parts) makes a value of these. UserTypeError unless kind is a class and both are
+    flatten(value) returns the parts in order, and the rest of the value, which must be hashable;
+    unflatten(rest, parts) makes a value again. UserTypeError unless kind is a class and both are
     functions.
 
     Examples:
@@ -110,7 +111,8 @@ def register_pytree(kind: type, flatten: Flatten, unflatten: Unflatten) -> None:
 
 
 def exactly(value: Any) -> Hashable:
-    """A key of a value: 1, 1.0 and True differ, zeros and NaNs by sign, also inside of others."""
+    """A key of a value that tells 1, 1.0 and True apart, and zeros and NaNs by sign, also in
+    containers."""
     if isinstance(value, tuple):
         return type(value), tuple([exactly(v) for v in value])
     if isinstance(value, frozenset):
@@ -138,7 +140,7 @@ def details(structure: Any) -> tuple[Hashable, ...]:
 
 
 def has_names(detail: Hashable) -> bool:
-    """Nothing but names, which are the same if they are equal."""
+    """True for a detail of names only: equal names are the same."""
     return detail is None or (
         isinstance(detail, tuple) and all([type(k) is str for k in detail])
     )
@@ -176,7 +178,7 @@ def is_registered(kind: type) -> bool:
 
 
 def split(value: Any) -> tuple[Hashable, list[str], list[Any]] | None:
-    """The rest of a container without its parts, their names, and the parts; None for a leaf."""
+    """A container as (the rest, the names of its parts, the parts); None for a leaf."""
     kind = type(value)
     if value is None:
         return (), [], []
@@ -215,7 +217,7 @@ def _unflattened(structure: Any, leaves: Iterator[Any]) -> Any:
 
 
 def put_together(structure: Structure, made: list[Any]) -> Any:
-    """A container with this structure, of values for its parts."""
+    """Make a container of this structure from its parts."""
     kind, names = structure.kind, structure.names
     detail: Any = structure.detail
     if kind in _registered:

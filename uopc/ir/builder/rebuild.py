@@ -40,8 +40,8 @@ def remake(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def as_written(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """`u` on other sources, index arithmetic not normalised: the users of a quotient that was
-    spelled out share it, whereas the normal form would add up its parts for each user."""
+    """`u` on other sources, without normalising index arithmetic: users of a spelled-out quotient
+    share it, where the normal form would add up its parts for each user."""
     if u.op in compare.OPS and all([s.dtype.kind == "index" for s in src]):
         return intern(u.op, u.dtype, src, u.arg, u.tag)
     return remake(u, src)
@@ -55,8 +55,8 @@ def rebuild(root: UOp, mapping: Mapping[UOp, UOp], order: Iterable[UOp] | None =
 
 
 def renamed_ranges(axes: Mapping[UOp, tuple[int, ...]]) -> dict[UOp, UOp]:
-    """Each range with its axis replaced. If its length depends on another of the ranges, the new
-    length depends on the new range."""
+    """Replace the axis of each range. If a length depends on another range, the new length depends
+    on the new range."""
     order: dict[UOp, None] = {}
     for r in axes:
         walk.toposort(r, done=order)
@@ -69,8 +69,8 @@ def renamed_ranges(axes: Mapping[UOp, tuple[int, ...]]) -> dict[UOp, UOp]:
 
 
 def rebuild_more(root: UOp, done: dict[UOp, UOp]) -> UOp:
-    """`rebuild` by the replacements so far, to which this adds all nodes that it makes. Replace the
-    nodes below a root before the root: then each node is made once."""
+    """`rebuild` by the replacements in `done`, and add all new nodes to `done`. Call it for nodes
+    below a root before the root: then each node is made once."""
     nodes = walk.toposort(root, gate=lambda u: u not in done)
     return _renewed(root, [u for u in nodes if u not in done], done)
 
@@ -82,11 +82,11 @@ def rewritten(
     renew: Callable[[UOp, tuple[UOp, ...]], UOp] = remake,
     only: Container[UOp] | None = None,
 ) -> UOp:
-    """One walk, sources first: `change(u, new sources)` gives the new node, or None to keep u. If
-    `only` is given, `change` is called with those nodes alone.
+    """Rewrite in one walk, sources first: `change(u, new sources)` returns the new node, or None to
+    keep u. If `only` is given, `change` is called for nodes in `only`.
 
     `renew` makes a kept node on its new sources. With `outside_kernels`, the bodies of hand-written
-    kernels do not change. A listener hears of each change.
+    kernels do not change. A listener is called for each change.
     """
     listener, cause = trace.current_listener(), trace.PassFunction(change)
 
@@ -110,7 +110,7 @@ def _renewed(
     renew: Callable[[UOp, tuple[UOp, ...]], UOp] = remake,
     outside_kernels: bool = False,
 ) -> UOp:
-    """The walk of `rewritten` over these nodes; `done` gets the new node of each replaced one."""
+    """Walk these nodes as `rewritten` does; `done` gets the replacement of each replaced node."""
     unchanged, get = done.keys().isdisjoint, done.get
     for u in nodes:
         src = u.src
@@ -131,15 +131,15 @@ def _renewed(
 
 
 def without_shards(root: UOp) -> UOp:
-    """The graph for one device: the operand of each SHARD in its place."""
+    """Replace each SHARD by its operand: the graph for one device."""
     if Ops.SHARD not in walk.ops(root):
         return root
     return rewritten(root, lambda u, src: src[0] if u.op is Ops.SHARD else None)
 
 
 def marked_fast_zeros(root: UOp) -> UOp:
-    """The graph with exact zeros in all its sums, differences and products of floats, also in the
-    kernels that it calls, as loops are."""
+    """Mark exact zeros in all float sums, differences and products of a graph, also in kernels that
+    it calls (such as loops)."""
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         return fold.with_fast_zeros(u.op, src) if fold.takes_fast_zeros(u) else None

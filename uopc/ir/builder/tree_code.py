@@ -1,4 +1,4 @@
-"""Functions, made as Python code, that take containers of one structure apart and make them.
+"""Generated Python functions that flatten and make containers of one structure.
 
     {"x": *, "v": (*, *)}   →   if type(a) is not dict or tuple(a) != ("x", "v"): raise other
                                 b, c = a.values()
@@ -29,7 +29,7 @@ Classes = tuple[type, ...]
 
 
 class _TreeFunction:
-    """Lines of a function, and the objects that they name."""
+    """Lines of a generated function, and the objects that the lines name."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -37,7 +37,7 @@ class _TreeFunction:
         self._names = 0
 
     def name(self, of: Any = None) -> str:
-        """A new name, of an object if there is one."""
+        """A new name; with `of`, the name of that object."""
         self._names += 1
         made = f"n{self._names}"
         if of is not None:
@@ -56,10 +56,9 @@ def caller(
     parts: Sequence[Any], classes: Mapping[int, Classes], program: Callable[..., Any],
     write: Callable[[Any], Any] | None, limits: Mapping[int, tuple[int, int]],
 ) -> Callable[..., Any]:  # fmt: skip
-    """A function of values with these structures, which calls the program with their leaves and
-    makes the results of its own. TypeError or ValueError for other values. `classes`: those that
-    the leaf of a number may have, if not all; `limits`: the least and the greatest that it may be.
-    """
+    """A function of values with these structures that calls the program with their leaves and makes
+    results of the program's results. TypeError or ValueError for other values. `classes`: by number
+    of the leaf, the allowed classes, if not all; `limits`: the least and greatest allowed value."""
     code = _TreeFunction()
     leaves: list[str] = []
     values = [code.name() for _ in parts]
@@ -92,7 +91,7 @@ def _unpacked(names: list[str], value: str) -> str:
 
 
 def _apart(code: _TreeFunction, value: str, structure: Structure, parts: list[str]) -> list[str]:
-    """Lines that name the parts of a value, or return None if it is of another structure."""
+    """Lines that name the parts of a value, and refuse a value of another structure."""
     kind, detail = structure.kind, structure.detail
     if kind is type(None):
         return [f"if {value} is not None: raise {_OTHER}"]
@@ -127,7 +126,7 @@ def _same_detail(code: _TreeFunction, value: str, detail: Any) -> list[str]:
 
 # ---------------------------------------------------------------- together
 def writer(structure: Any) -> Callable[[Sequence[Any]], Any]:
-    """A function that makes a value of this structure of its leaves."""
+    """A function that makes a value of this structure from its leaves."""
     code = _TreeFunction()
     leaves: list[str] = []
     made = _together(code, structure, leaves)
@@ -136,7 +135,7 @@ def writer(structure: Any) -> Callable[[Sequence[Any]], Any]:
 
 
 def _together(code: _TreeFunction, structure: Any, leaves: list[str]) -> str:
-    """The name of a value, whose leaves are new names, after lines that make it."""
+    """Append lines that make a value from new names for its leaves; return the value's name."""
     made = code.name()
     if structure == LEAF:
         leaves.append(made)

@@ -1,12 +1,12 @@
-"""The turns of a hand-written loop: each one reads and writes again what its statements say.
+"""The turns of a hand-written loop: each turn runs the reads and writes of its statements again.
 
     o[i].store(o[i] + x[i, j]).end(i, j)    # o[i] names no j, yet each turn of j adds to it
 
-A node of a graph stands in the loops that it depends on, and `o[i]` alone does not depend on j:
-it would be read once, before that loop. So a store comes after the loops that END closes around
-it, and storage comes after those loops of its reader in which a store writes it:
-`o.after(j)[i]`, as users write it themselves where no END says it. So does the length of a loop
-that reads what a loop around it writes.
+A node of a graph stands in the loops that it depends on, and `o[i]` alone does not depend on j: it
+would be read once, before that loop. So a store comes after the loops that END closes around it.
+Storage comes after the loops of its reader in which a store writes it: `o.after(j)[i]`, which users
+write themselves without an END. The same holds for the length of a loop if an outer loop writes its
+operands.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _BUNDLES = frozenset((Ops.END, Ops.SINK, Ops.GROUP, Ops.BARRIER, Ops.COMMIT, Ops
 
 
 def in_each_turn(kernel: UOp) -> UOp:
-    """The kernel, in which stores and reads depend on the loops that repeat them; the kernel itself
-    if they do already."""
+    """Make stores and reads depend on the loops that repeat them; the kernel itself if they already
+    do."""
     if Ops.END not in walk.ops(kernel):
         return kernel
     while (longer := _with_a_length_read_again(kernel)) is not kernel:
@@ -81,7 +81,7 @@ def _reads(length: UOp) -> bool:
 
 
 def _written(around: Mapping[UOp, Loops]) -> Mapping[UOp, Loops]:
-    """By storage: the loops that write it."""
+    """The loops that write each storage."""
     written: defaultdict[UOp, Loops] = defaultdict(frozenset)
     for store, loops in around.items():
         written[storage_root(store.src[0])] |= loops
@@ -148,7 +148,7 @@ def _operands_read(u: UOp) -> Sequence[UOp]:
 
 
 def _after(storage: UOp, loops: Loops) -> UOp:
-    """The storage in loops that it did not depend on."""
+    """The storage after loops that it did not depend on."""
     if not loops:
         return storage
     found = sorted(loops, key=lambda r: r.arg.axis)

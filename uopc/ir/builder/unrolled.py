@@ -1,7 +1,7 @@
-"""A graph of values on several devices as one of values on one device each.
+"""Turn a graph of values on several devices into a graph of values on one device each.
 
-An MSTACK is its parts, and what reads it is done once for each; an MSELECT is one part; a COPY of
-such a value to one device takes the first part; an exchange is what the caller makes of it.
+An MSTACK becomes its parts, and its readers run once per part. An MSELECT becomes one part. A COPY
+of such a value to one device takes the first part. The caller lowers exchanges.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class Unrolled:
             self.one[u] = self.one[other]
 
     def part(self, u: UOp, i: int) -> UOp:
-        """A value on device i, or the one that all devices read."""
+        """A value on device i, or the single value that all devices read."""
         return self.several[u][i] if u in self.several else self.one[u]
 
     def parts(self, u: UOp) -> list[UOp]:
-        """A value on each device that it is on."""
+        """The part of a value on each of its devices."""
         return self.several.get(u) or [self.one[u]]
 
     def _check_written(self, u: UOp, count: int) -> None:
@@ -95,13 +95,13 @@ class Unrolled:
         return [self.one[s] for s in u.src]
 
     def _same(self, u: UOp) -> UOp:
-        """The one part of a value on one device; any part of one that all devices have."""
+        """The part of a value on one device; any part of a value that all devices have."""
         if u.arg and self.places.get(u.src[0]) is not None:
             raise UserError(f"mselect: part {u.arg} of a value on one device{made_at(u)}")
         return self.one[u.src[0]]
 
     def _exchanged(self, u: UOp) -> list[UOp]:
-        """The value that each device gets from an exchange."""
+        """The result of an exchange on each device."""
         place = None if self.mesh else self.places[u.src[0]]
         if not u.arg.parts:
             if not isinstance(place, tuple):
@@ -151,7 +151,7 @@ def _moved(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def unrolled(graph: UOp, lower: Lower) -> UOp:
-    """A SINK or TUPLE with each value on one device. UserError for a result on several."""
+    """A SINK or TUPLE with each value on one device. UserError for a result on several devices."""
     order = walk.nodes(graph)
     found = Unrolled(lower)
     found.places = devices.devices(graph)
@@ -169,12 +169,12 @@ def unrolled(graph: UOp, lower: Lower) -> UOp:
 
 
 def count_of(number: int) -> str:
-    """So many devices, in words."""
+    """`number` devices, in words."""
     return f"{number} device{'s' * (number != 1)}"
 
 
 def part_window(u: UOp, begins: Sequence[shapes.Dim], sizes: Sequence[shapes.Dim]) -> UOp:
-    """The window of a value, with zeros where it is beyond the value."""
+    """The window of a value, with zeros beyond the value."""
     dims = shapes.shape(u)
     first, last, widths = [], [], []
     for b, s, n in zip(begins, sizes, dims):
