@@ -95,7 +95,7 @@ __all__ = [
     "vmap", "where", "while_loop", "zeros",
 ]  # fmt: skip
 
-# Modules that cost time are imported when a name of theirs is first used.
+# Modules that are slow to import are imported when one of their names is first used.
 _LAZY = dict.fromkeys(("PatternMatcher", "UPat", "graph_rewrite"), "uopc.ir")
 _LAZY |= dict.fromkeys(("Mesh", "P", "PartitionSpec", "make_mesh"), "uopc.ir.devices.mesh")
 _LAZY |= {"BottomUpGate": "uopc.ir.rewrite.engine"}
@@ -122,7 +122,7 @@ _LAZY |= dict.fromkeys(
 )  # fmt: skip
 _LAZY |= dict.fromkeys(("checkpoint", "custom_jvp", "custom_vjp"), "uopc.tracing.custom_rules")
 _LAZY |= dict.fromkeys(("fold", "fori_loop", "map", "scan", "while_loop"), "uopc.tracing.loops")
-_NAMES = {"P": "PartitionSpec"}  # in its module, where that is another one
+_NAMES = {"P": "PartitionSpec"}  # the name in its module, if different
 _LAZY_MODULES = {name: f"uopc.{name}" for name in ("cache", "distributed")}
 _LAZY_MODULES |= {"random": "uopc.numpy.random"}
 _REMOVED = {"fast_zeros": "with uopc.options(fast_zeros=True): ... around the compile"}
@@ -143,7 +143,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-if not TYPE_CHECKING:  # which would allow every name
+if not TYPE_CHECKING:  # type checkers would then allow every name
 
     def __getattr__(name):
         if name in _LAZY_MODULES:

@@ -209,12 +209,12 @@ def _expanded(name: str, path: str) -> Path:
 
 def is_interactive() -> bool:
     """True if a person watches stderr: a terminal or a notebook."""
-    stderr: Any = sys.stderr  # a program without a console has none
+    stderr: Any = sys.stderr  # None in a program without a console
     with contextlib.suppress(ValueError, AttributeError):  # it is closed, or is no file
         if stderr.isatty():
             return True
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(shell, "kernel")  # that of a notebook has one, that of a terminal has not
+    return hasattr(shell, "kernel")  # only the shell of a notebook has a kernel
 
 
 _current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("uopc", default=None)
@@ -266,7 +266,7 @@ def at_import() -> None:
 Switch = Callable[[bool], None]
 _lock = threading.Lock()
 forks.wait_for(_lock)
-_users: Counter[Switch] = Counter()  # number of blocks that want each switch on
+_users: Counter[Switch] = Counter()  # for each switch, the number of blocks that request it
 
 
 def _count_blocks(made: Options, more: int) -> None:

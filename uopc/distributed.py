@@ -260,7 +260,7 @@ def _memory(nbytes: int, threads: int, devices: int) -> Cache:
 
     reads = _slowest(reading, devices=devices) / 2  # of half
     both = _slowest(writing, devices=devices)
-    writes = max(both - reads, both / 8)  # where reads were slower than this by chance
+    writes = max(both - reads, both / 8)  # in case `reads` is too large by chance
     return Cache(nbytes, nbytes / 2 / reads, nbytes / 2 / writes)
 
 

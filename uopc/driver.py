@@ -25,7 +25,7 @@ from uopc.program.program import Program, make_program
 from uopc.program.request import Request, got, lower, prepare
 from uopc.program.tuned import schedules
 
-if TYPE_CHECKING:  # a program from a cache needs no pass, and that of one device no mesh
+if TYPE_CHECKING:  # a cached program needs no pass, a program for one device no mesh
     from uopc.passes.pass_manager import Lowered, Verify
     from uopc.program.described import Description, Found, Made
     from uopc.program.graph.sharding import Earlier, Sharding
@@ -249,7 +249,7 @@ def _verifier(request: Request, stages: bool, accesses: bool = False) -> Verify 
     if not accesses:
         return verifier.verify
     @functools.cache
-    def assumed() -> list[UOp]:  # asked for when the graph has been checked
+    def assumed() -> list[UOp]:  # called after the graph has been checked
         listed = request.facts.level in (PROGRAM, LINEAR)
         return [] if listed else [c.as_bool for c in size_conditions.of_graph(request.graph)]
 

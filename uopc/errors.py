@@ -67,7 +67,7 @@ class UserAttributeError(UserError, AttributeError):
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message)
         self.name = name
-        self.obj = None  # Python would search it for a similar name, and suggest that as well
+        self.obj = None  # Python would suggest a similar name of the object as well
 
 
 class Immutable:

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 _PACKAGES = ("uopc", "llvmlite", "numpy", "ml_dtypes")
-_MOST_SECONDS = 10.0  # that a fork waits for an import, which the forking thread may have begun
+_MOST_SECONDS = 10.0  # longest wait of a fork for an import, perhaps the forking thread's own
 
 
 class cached_property(Generic[T]):
@@ -48,7 +48,7 @@ class cached_property(Generic[T]):
         return known.setdefault(self.name, self.func(instance))
 
 
-_locks: dict[Any, bool] = {}  # True for one that is held for long
+_locks: dict[Any, bool] = {}  # True for a lock that may be held for long
 _held: dict[int, list[Any]] = {}  # by the thread that forks
 
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from uopc.ir.devices.tensor_cores import Tile
 
 NO_LIMIT = 1 << 30  # of the arguments of a kernel
-# LLVM's names of what uopc uses of AMX; the others need these.
+# LLVM's names of the AMX features that uopc uses; the other AMX features need these.
 _AMX = ("amx-bf16", "amx-int8", "amx-tile")
-# Narrow floats that GPUs can round float32 to, from which version on; the 8-bit ones saturate.
+# Narrow floats to which GPUs round float32, by least version; 8-bit floats saturate.
 _CONVERTED = ((dtypes.bfloat16, 80), (dtypes.fp8e4m3, 89), (dtypes.fp8e5m2, 89))
 
 
@@ -34,7 +34,7 @@ class Gpu:
     tensor_cores: bool = True
     warp: int = 32
     threads_per_block: int = 1024
-    static_shared: int = 48 << 10  # more must be asked for by the launch
+    static_shared: int = 48 << 10  # a launch must request more
     registers_per_multiprocessor: int = 1 << 16
     registers_per_thread: int = 255
     grid: tuple[int, int, int] = ((1 << 31) - 1, 65535, 65535)
@@ -55,7 +55,7 @@ class Figures:
     """
 
     clock: float = 4.0  # cycles per ns
-    multiply_bytes: float = 64.0  # of vectors for which multiply-adds begin; at most two vectors
+    multiply_bytes: float = 64.0  # of vectors whose multiply-adds begin; at most two vectors
     latency: float = 4.0  # cycles of a multiply-add
     load_bytes: float = 64.0  # from the first-level cache; at most two vectors
     l2_bytes: float = 48.0  # from the second-level cache
@@ -83,9 +83,9 @@ class Target:
     last_cache_bytes: int = 32 << 20  # the last level, all cores'
     stream_bytes: int = 16  # alignment of stores past the caches: that of NumPy's arrays
     gpu: Gpu | None = None
-    fuses_sums: bool = True  # products enter sums of users where MULACC is an instruction
-    stack_bytes: int | None = None  # of a kernel's buffers; None: see `KernelArg`
-    index_bits: int = 64  # of loops and indices, where bounds let fewer hold them
+    fuses_sums: bool = True  # if MULACC is an instruction, products move into their sums
+    stack_bytes: int | None = None  # for a kernel's buffers; None: see `KernelArg`
+    index_bits: int = 64  # of loops and indices, if their bounds fit
     has_functions: bool = False  # EXP, SIN, …: of a library
     figures: Figures = Figures()
     # Rules that a backend ships, as `compile(rules=...)` takes them.
@@ -210,7 +210,7 @@ CPUS = {
 }  # fmt: skip
 
 
-# Figures of processors by LLVM's names, where one was timed with them: docs/lab/machine.md.
+# Measured figures of processors, by LLVM's names: docs/lab/machine.md.
 _GOLDEN_COVE = Figures(clock=3.0, multiply_bytes=128.0, load_bytes=128.0)
 FAMILIES = {"sapphirerapids": _GOLDEN_COVE, "emeraldrapids": _GOLDEN_COVE}
 

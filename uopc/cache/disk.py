@@ -32,15 +32,15 @@ MAGIC = b"uopc cache\n"
 # The subfolder of the entries. `config.cache_folder` gives the cache's folder.
 FOLDER = "programs"
 _SUFFIX, _ARRAYS = ".entry", ".arrays"
-_PIECE = 1 << 20  # bytes of one write: for a longer one Linux looks for large pages, far longer
-# Lines of a kernel's key and the name of the entry that has its code. A line may be wrong: whoever
+_PIECE = 1 << 20  # bytes of one write: longer writes are slow, because Linux looks for large pages
+# A line is a kernel's key and the name of the entry with its code. A line may be wrong: whoever
 # follows it checks the entry.
 _INDEX = "kernels.index"
 _LINE = re.compile(rb"^([0-9a-f]{32}) ([0-9a-f]{32})$", re.MULTILINE)
 _LINE_BYTES = 66
-_MOST_INDEX = 4 << 20  # bytes; the older half of the lines goes when they are more
+_MOST_INDEX = 4 << 20  # bytes; beyond them, the older half of the lines is dropped
 _UNFINISHED = ".tmp"
-# A link is an error, and a pipe is not waited for.
+# A link is an error, and opening a pipe does not wait.
 _NO_WAITING = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC if os.name == "posix" else 0
 # Seconds after which an unfinished file counts as left behind by a process that died.
 _ABANDONED = 3600.0

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module.arguments(command)
     word = next((a for a in arguments if not a.startswith("-")), "")
     if word and not asked:
-        import difflib  # a command that exists needs it not
+        import difflib  # only needed for an unknown command
 
         like = difflib.get_close_matches(word, COMMANDS, 1)
         parser.error(f"no command {word!r}{f': did you mean {like[0]}?' if like else ''}")

@@ -38,7 +38,7 @@ from uopc.program.speed import random_inputs
 
 FORMAT = 2
 INDEX = "replay.json"
-ROUNDS, SAMPLES = 5, 4  # old and new code take turns; a turn has some samples of each launch
+ROUNDS, SAMPLES = 5, 4  # old and new code take turns; a turn takes several samples of each launch
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.tensor import functions
 
-Batch = Mapping[UOp, UOp]  # the value of a node for all of the batch
+Batch = Mapping[UOp, UOp]  # by node, its value for the whole batch
 
 
 def mapped(outputs: Sequence[UOp], batched: Batch) -> list[UOp]:

@@ -26,11 +26,11 @@ class _EffectReader:
     """Note the value of each node, in a walk that takes sources first."""
 
     def __init__(self, nodes: Sequence[UOp]) -> None:
-        # Storage that kernels written by hand take stays as it is.
+        # Storage that handwritten kernels use stays unchanged.
         calls_ = [u for u in nodes if u.op is Ops.CALL and u.src[0].op is Ops.SINK]
         self._kept = {_storage(a) for u in calls_ for a in u.src[1:]}
         self.value: dict[UOp, UOp] = {}
-        self.held: dict[UOp, UOp] = {}  # by storage and views of it: all that the storage holds
+        self.held: dict[UOp, UOp] = {}  # by storage and its views: the storage's whole content
         self.chain: dict[UOp, _Chain] = {}
 
     def read(self, u: UOp) -> None:

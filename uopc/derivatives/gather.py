@@ -25,7 +25,7 @@ from uopc.tensor.scatter import inside, scatter
 
 Table = npt.NDArray[np.int64]
 Element = TypeVar("Element", bound=np.generic)
-_FILLED = 4  # a table may have so many times the places that it needs
+_FILLED = 4  # the most entries of a table for each entry that it needs
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _table(index: UOp) -> Table | None:
         return None
     stored = sum([u.arg.array.size for u in nodes if u.op is Ops.DATA])
     if shapes.size(shapes.shape(index)) > max(stored, 64):
-        return None  # numbers by a formula: as a table they would take more than the graph has
+        return None  # a formula gives the numbers: a table would be larger than the graph's arrays
     return np.asarray(evaluated(index), np.int64)
 
 

@@ -48,7 +48,7 @@ def along(outputs: Sequence[UOp], batched: batch.Batch, axis: SizedAxis) -> list
     are replaced by values that have the axis in front."""
     outputs, inputs = effects.pure(outputs, list(batched))
     done: dict[UOp, UOp] = dict(zip(inputs, batched.values()))
-    alone: dict[UOp, UOp] = {}  # by node, its new value where it does not vary
+    alone: dict[UOp, UOp] = {}  # by node that does not vary, its new value
     for u in calls.graph_order(outputs, _outside_bodies, stop=done.__contains__):
         if u not in done:
             _add(u, axis, done, alone)
@@ -107,7 +107,7 @@ def _on_all(u: UOp, axis: SizedAxis, done: batch.Batch) -> UOp:
 
 def _over_another(u: UOp, x: UOp) -> UOp:
     """Exchange over another axis, for all devices along this axis."""
-    if u.op in (Ops.REDUCE_SCATTER, Ops.ALLTOALL):  # whose operand has the parts in front
+    if u.op in (Ops.REDUCE_SCATTER, Ops.ALLTOALL):  # their operand has the parts in front
         x = movement.swapped(x)
     made = intern(u.op, u.dtype, (x,), u.arg)
     return movement.swapped(made) if u.op in (Ops.ALLGATHER, Ops.ALLTOALL) else made
@@ -127,7 +127,7 @@ def _looped(u: UOp, axis: SizedAxis, done: dict[UOp, UOp], alone: dict[UOp, UOp]
     return found[int(u.arg.details[0])]
 
 
-@functools.lru_cache(maxsize=4)  # the results of one loop are asked for one by one
+@functools.lru_cache(maxsize=4)  # the results of a loop are requested one at a time
 def _loop_along(
     details: tuple[int, ...], own: tuple[UOp, ...], given: tuple[UOp, ...],
     varying: tuple[bool, ...], axis: SizedAxis,

@@ -150,7 +150,7 @@ RULES: dict[Op, DerivativeRule] = {
     Ops.CAT: _Joined(),
     Ops.REDUCE: _Reduce(),
     Ops.ACCUMULATE: accumulate.Accumulate(),
-    # The transpose of a gather adds at the places that it reads.
+    # The transpose of a gather adds at the positions that the gather reads.
     Ops.INDEX: Linear(lambda u, t: nonzero(gather.read(u, t)), gather.transposed),
     Ops.CONTIGUOUS: _IDENTITY,
     Ops.COPY: _IDENTITY,

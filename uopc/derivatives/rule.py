@@ -29,7 +29,7 @@ class DerivativeRule:
 
     kind = "zero"
     joint = False  # of a PRIMITIVE: the cotangents of all results are pulled at once
-    by_user = ""  # the function whose tangents a rule of the user gives, which may apply it again
+    by_user = ""  # the function with a user's rule, which may apply the function again
 
     def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
         return None

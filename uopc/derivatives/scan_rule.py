@@ -122,7 +122,7 @@ class Scan(OfBody):
         outputs = loop.outputs(carried, elements, loop.constants)
         n = loop.count
         floats = [i for i, c in enumerate(loop.first) if c.dtype.is_float]
-        # By operand of the loop: the node of its body whose cotangent is asked for.
+        # By operand of the loop: the node of its body whose cotangent is wanted.
         rows = {2 + i: carried[i] for i in floats}
         # A constant that is there twice has one cotangent.
         places = {k: i for i, k in enumerate(loop.constants, 2 + n + len(loop.xs))}
@@ -142,7 +142,7 @@ class Scan(OfBody):
         results = [
             _sum(sums[i], found[i]) if i in sums else filled(found[i], targets[i]) for i in of
         ]
-        # What a linear body has carried, and has read, is not looked at.
+        # The values that a linear body carried and read are not needed.
         used = set(calls.graph_order(results)).intersection((*carried, *elements))
         numbers = [i for i, c in enumerate(carried) if c in used]
         history = dict(zip([carried[i] for i in numbers], self._history(loop, numbers)))
@@ -213,7 +213,7 @@ class Scan(OfBody):
         return made[int(u.arg.details[0])]
 
 
-@functools.lru_cache(maxsize=4)  # the results of one loop are asked for one by one
+@functools.lru_cache(maxsize=4)  # the results of a loop are requested one at a time
 def _of_batch(
     details: tuple[int, ...], own: tuple[UOp, ...], operands: tuple[UOp, ...],
     batched: tuple[bool, ...], n: Any,

@@ -35,7 +35,7 @@ _SAME = frozenset((
 ))  # fmt: skip
 _VIEWS = frozenset((Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK))
 _PARTS = frozenset((Ops.STACK, Ops.CAT))
-# Finite for finite operands, but for what overflows in a single step.
+# Finite for finite operands, unless a single step overflows.
 _TAME = frozenset((
     Ops.ADD, Ops.SUB, Ops.MUL, Ops.MULACC, Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN, Ops.SIN, Ops.COS,
     Ops.TANH, Ops.ERF, Ops.FLOOR, Ops.CEIL, Ops.ROUND, Ops.TRUNC, Ops.WHERE, Ops.CAST, Ops.STACK,
@@ -44,8 +44,8 @@ _TAME = frozenset((
 _COMBINED = frozenset((Ops.REDUCE, Ops.ACCUMULATE, Ops.FDIV))
 _STATIC = frozenset((Ops.CONST, Ops.DATA, Ops.IOTA))
 _LOGIC = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.WHERE))
-_MOST_STATIC = 1 << 22  # elements of all values that a mask of known places is evaluated by
-_LONG = 8  # nodes of a mask of known places that is kept as it is
+_MOST_STATIC = 1 << 22  # the most elements of all values for evaluating a constant mask
+_LONG = 8  # the most nodes of a constant mask that is kept as a graph
 
 
 # ---------------------------------------------------------------- zeros

@@ -25,7 +25,7 @@ class Bar:
         self._most = 0.0
 
     def __call__(self, step: str, share: float) -> None:
-        self._most = max(self._most, share)  # a function that is scheduled inside begins anew
+        self._most = max(self._most, share)  # a compile inside another one begins at 0
         now = time.perf_counter()
         if now < self._next:
             return

@@ -46,7 +46,7 @@ class Stage:
 
     run: StageRun
     whole: UOp
-    kernels: dict[UOp, UOp]  # from split-kernels on: a kernel as split → as it is now
+    kernels: dict[UOp, UOp]  # from split-kernels on: a kernel as split → its present form
 
 
 def _stages(runs: Sequence[StageRun], program: UOp | None) -> list[Stage]:
@@ -108,7 +108,7 @@ class Dump:
         self._bodies: list[str] = []
         self.decisions: list[fusion_report.Decision] = []  # of place-stages, once its text is made
         self.orders: list[dict[UOp, None]] = []  # the nodes of each stage whose text is made
-        self.kin: dict[str, str] = {}  # by name, the name of the older value that it is a copy of
+        self.kin: dict[str, str] = {}  # by name of a copy, the name of the older value
 
     def exchanges(self) -> list[str]:
         """A line for each exchange between devices: the data, the reason, and the user's line."""

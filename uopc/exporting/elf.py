@@ -14,7 +14,7 @@ WRITE, ALLOC, EXECUTE = 1, 2, 4
 X86_64, AARCH64, ARM, RISCV = 62, 183, 40, 243
 _RELOCATION = struct.Struct("<QQq")
 _GLOBAL, _OBJECT, _HIDDEN = 1, 1, 2
-_ATTRIBUTES = 0x70000003  # a section that says how the code of an ARM processor calls
+_ATTRIBUTES = 0x70000003  # a section with the calling convention of ARM code
 
 
 class _ElfClass(NamedTuple):

@@ -37,7 +37,7 @@ from uopc.ir.core.uop import UOp
 from uopc.program.request import Request
 from uopc.target import CPUS
 
-# By kind: the ending of the file, and what makes its content of a function and the file's stem.
+# By kind: the file's ending, and the function that makes its content (from f and the file's stem).
 KINDS: dict[str, tuple[str, Callable[[Exported, str], bytes]]] = {
     "c": (".c", lambda f, stem: source(f, stem).encode()),
     "object": (".o", lambda f, stem: object_file(f)),

@@ -86,7 +86,7 @@ class Exported:
     request: Request
     matrices: tuple[Matrix, ...] = ()  # the results that are sparse
     casadi: Interface | None = None
-    in_files: frozenset[int] = frozenset()  # constants of C that files of their own hold
+    in_files: frozenset[int] = frozenset()  # constants of C in separate files
     levels: tuple[Exported, ...] = ()
     is_level: bool = False  # one of `levels`
 
@@ -151,7 +151,7 @@ def request_for(
         limit = config.MOST_THREADS
         raise UserError(f"export: threads must be a number of 1 to {limit}, got {threads!r}")
     options = replace(config.current(), target_cpu="", threads=threads)
-    program = getattr(graph, "program", graph)  # that of a model which `onnx.load` gave
+    program = getattr(graph, "program", graph)  # the program of a model from `onnx.load`
     given = program._source.given if isinstance(program, Program) else graph
     if isinstance(given, Request):
         if inputs is not None:

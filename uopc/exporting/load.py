@@ -23,7 +23,7 @@ from uopc.ir.index import closed
 
 _Array = npt.NDArray[Any]
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int)
-_ASKS = ctypes.CFUNCTYPE(ctypes.c_void_p)  # gives the function of several that fits
+_ASKS = ctypes.CFUNCTYPE(ctypes.c_void_p)  # returns the version for this processor
 
 
 class ExportedFunction:

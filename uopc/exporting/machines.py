@@ -47,7 +47,7 @@ _OTHERS = {
     },
 }
 _FOR_PASSES = frozenset(("-f16c", "-sse4.1", "-fma", "-fma64", "-float32", "-float64"))
-_CALLS = {"riscv64": "lp64d"}  # LLVM's names of calling conventions, where it has to be told
+_CALLS = {"riscv64": "lp64d"}  # calling conventions that LLVM must be told
 NAMES = (HOST, *CPUS, *_OTHERS, ANY_C)
 ONE_LANE = 8  # bits of a vector of one element, whatever its type is
 
@@ -58,8 +58,8 @@ class TargetMachine:
 
     name: str
     target: Target
-    triple: str  # of source code: that of the machine which exports
-    cpu: str = ""  # LLVM's names, where they are not those of the target
+    triple: str  # for source code, the exporting machine's
+    cpu: str = ""  # LLVM's names, if they differ from the target's
     features: str = ""
     is_source: bool = False
 
@@ -97,7 +97,7 @@ class TargetMachine:
         if self.cpu:
             return _llvm_machine(self.triple, self.cpu, self.features)
         known = self.target.features.split(",")
-        if not self.is_x86:  # what is lacking has names of x86, for the passes alone
+        if not self.is_x86:  # features that it lacks have x86's names, only for the passes
             known = [feature for feature in known if feature not in _FOR_PASSES]
         return _llvm_machine(self.triple, self.target.cpu, ",".join(known))
 

@@ -38,7 +38,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 
-# Of a kernel, a part of one, or the entry.
+# The definition of a kernel, a part of a kernel, or the entry.
 _DEFINITION = re.compile(r"(?m)^define (?:internal )?(.*\)) \{$")
 _ADDRESS = PointerTo(I8)
 _SMALL = 200  # statements of all launches: they take some 50 ns
@@ -107,7 +107,7 @@ class _EntryCode:
         for number, holds in enumerate(conditions(f), 1 + len(f.sizes)):
             with b.when(self._value(holds) ^ True):
                 b.ret(number)
-        if f.plan.repeats:  # all sizes are values of the entry: those of a loop end with it
+        if f.plan.repeats:  # all sizes are computed in the entry: values in a loop end with it
             for dim in _sizes(f.plan):
                 self._size(dim)
         self._row(nested(len(f.plan.launches), f.plan.repeats))

@@ -20,7 +20,7 @@ def object_file(f: Exported) -> bytes:
     the compiler's own library, which computes floats of 64 bits on a Cortex-M4F."""
     machine = f.machine.llvm()
     with jit.parsed(module_ir.module(f)) as module:
-        if f.machine.size_bits == 32:  # with pointers and names that LLVM does not expect
+        if f.machine.size_bits == 32:  # pointers and names are not those that LLVM expects
             module.triple = f.machine.triple
             module.data_layout = str(machine.target_data)
         if module_ir.is_small(f):

@@ -181,7 +181,7 @@ def _relocations(found: elf.ElfObject, places: dict[int, int]) -> list[tuple[int
             made.append((places[r.section] + r.offset, r.kind, target))
     if found.machine != elf.RISCV:
         return made
-    # The lower part of a distance names the instruction with the upper part, where it begins.
+    # The relocation of a lower part refers to the instruction with the upper part.
     distances = {at: target - at for at, kind, target in made if kind == _UPPER}
     return [(at, kind, at + distances[target] if kind in _LOWER else target)
             for at, kind, target in made]  # fmt: skip

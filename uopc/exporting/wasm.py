@@ -19,7 +19,7 @@ MAGIC = b"\0asm"
 _HEAD = MAGIC + struct.pack("<I", 1)
 _CUSTOM, _TYPE, _IMPORT, _FUNCTION, _MEMORY, _GLOBAL, _EXPORT = 0, 1, 2, 3, 5, 6, 7
 _CODE, _DATA, _DATA_COUNT = 10, 11, 12
-_FUNCTIONS, _TABLES, _MEMORIES, _GLOBALS = 0, 1, 2, 3  # what imports and exports are
+_FUNCTIONS, _TABLES, _MEMORIES, _GLOBALS = 0, 1, 2, 3  # kinds of imports and exports
 _OF_FUNCTION, _OF_DATA, _OF_GLOBAL, _OF_SECTION = 0, 1, 2, 3  # kinds of symbols
 _LOCAL, _HIDDEN, _UNDEFINED, _OWN_NAME = 2, 4, 16, 64  # flags of a symbol
 _SEGMENTS, _SYMBOLS = 5, 8  # parts of the section `linking`
@@ -385,7 +385,7 @@ def _relocated_code(found: WasmObject, places: Sequence[int]) -> bytes:
             raise Unsupported(f"WebAssembly relocation type {r.kind}: link the object file")
         if r.kind == _ADDRESS_WORD:
             struct.pack_into("<I", out, r.offset, value)
-        else:  # five bytes; a signed number below 2^31 has the same ones
+        else:  # five bytes, also for a signed number below 2^31
             digits = [value >> 7 * i & 127 | 128 for i in range(4)] + [value >> 28 & 15]
             out[r.offset : r.offset + 5] = bytes(digits)
     return bytes(out)

@@ -42,7 +42,7 @@ _ORDER = {name: -i for i, name in enumerate(_DTYPES)}
 
 _short = reprlib.Repr()
 _short.maxstring = 200
-_shown = _short.repr  # a name or a value of a file in a message, however long it is
+_shown = _short.repr  # shortens a name or a value of a file for a message
 
 
 class Tensors(dict[str, Array]):

@@ -25,7 +25,7 @@ from uopc.ir.core.uop import UOp
 from uopc.sparse.reading import ArrayReader, Dims, KnownArrays, Zeros
 from uopc.sparse.sparsity import Places
 
-# An axis so long is taken apart where another box stands at one place of it.
+# The longest axis to split if one of its slices has the positions of another box.
 MOST_APART = 16
 
 

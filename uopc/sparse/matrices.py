@@ -23,7 +23,7 @@ from uopc.sparse.sparsity import FORMATS, Format, Layout, Places, Sparse, Sparsi
 
 Part = Literal["full", "lower", "upper"]
 Mode = Literal["auto", "direct", "fwd", "rev", "bidirectional", "star"]
-# More boxes are more code than products with seeds: a recurrence that is written out has n².
+# More boxes need more code than products with seeds: an unrolled recurrence has n² boxes.
 MOST_BOXES = 1000
 _MODES = ("auto", "direct", "fwd", "rev", "bidirectional")
 
@@ -79,7 +79,7 @@ class _Entries:
         numbers = [None if b.value is None else number_in(b.value) for b in self.boxes]
         keys = [c * self.shape[0] + r for r, c in zip(self.rows, self.cols)]
         alone = [i for i, n in enumerate(numbers) if n is not None]
-        while True:  # numbers that meet others stay with them, and so do those that meet these
+        while True:  # numbers stay if an entry also has other values, or numbers that stay
             left = [i for i in range(len(keys)) if i not in alone]
             met = np.concatenate([np.zeros(0, np.int64), *[keys[i] for i in left]])
             before, alone = alone, [i for i in alone if not np.isin(keys[i], met).any()]

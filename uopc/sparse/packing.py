@@ -20,7 +20,7 @@ from uopc.sparse.boxes import Box, Boxes
 from uopc.sparse.reading import Dims, guarded
 from uopc.sparse.sparsity import Places
 
-# Entries to which more boxes add are summed by one table of all their values.
+# If more boxes add to an entry, one table of all values sums the entries.
 MOST_ADDED = 4
 
 
@@ -67,7 +67,7 @@ class _Packing:
         self.boxes, self.dtype = boxes, dtype
         self.groups: dict[Dims, dict[int, UOp]] = {}  # by shape: the values of boxes
         self.numbers: dict[int, float] = {}
-        self.summed: dict[Dims, dict[int, UOp]] = {}  # by shape of what they add up: sums
+        self.summed: dict[Dims, dict[int, UOp]] = {}  # by shape of the summed array: sums
         self.parts: list[UOp] = []
         self.places: list[Places] = [np.zeros(0, np.int64)] * len(boxes)
         self._totals: dict[int, UOp] = {}

@@ -34,7 +34,7 @@ from uopc.sparse.packing import Coloured, Columns, column_tangents
 from uopc.sparse.reading import Dims, guarded
 from uopc.sparse.sparsity import Places
 
-# The longest axis of a table of readers along which each place gets boxes of its own.
+# The longest axis of a table of readers along which each index gets its own boxes.
 MOST_READERS = 32
 _LOOPS = {"scan": loops.scan_sets, "while": loops.while_sets}
 _SAME = frozenset((
@@ -57,7 +57,7 @@ class Propagation:
     def __init__(self, inputs: Sequence[UOp], values: bool) -> None:
         self.tools = Boxes(values)
         self.columns = 0
-        self._results: dict[object, list[UOp]] = {}  # of each loop: those of its results in use
+        self._results: dict[object, list[UOp]] = {}  # by loop, its used results
         self.found: dict[UOp, list[Box]] = {}
         for u in inputs:
             n = size(u)
@@ -115,7 +115,7 @@ class Propagation:
             if found is not None:
                 return found
         if op is Ops.PRIMITIVE and u.arg.name == "branches":
-            self._propagate([u.src[0]])  # a choice takes values, so what it hides is not looked at
+            self._propagate([u.src[0]])  # a choice selects values, so hidden values do not matter
             return self._of(u.src[0])
         if op is Ops.PRIMITIVE and u.arg.name in _LOOPS:
             known = self._loop_results(u)
@@ -207,7 +207,7 @@ class Propagation:
         added, kept = at, np.arange(count)
         if u.arg.name == "scatter_set":
             last = np.full(count, -1, np.int64)
-            last[at[here]] = np.flatnonzero(here)  # of several rows for one place the last counts
+            last[at[here]] = np.flatnonzero(here)  # of several rows at one index, the last counts
             kept = np.where(last < 0, kept, -1)
             added = np.where(here & (last[np.where(here, at, 0)] == np.arange(at.size)), at, -1)
         out = [

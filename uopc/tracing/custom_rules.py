@@ -36,7 +36,7 @@ from uopc.tensor.loops import bodies
 
 Function = Callable[..., Any]
 _numbers = itertools.count(1)
-_PROCESS = uuid.uuid4().hex[:12]  # a name says in which process its rule was given
+_PROCESS = uuid.uuid4().hex[:12]  # part of a rule's name: the process that registered it
 
 
 def _name_rule(rule: DerivativeRule, name: str) -> str:
@@ -325,7 +325,7 @@ def _again(
     return made[int(details[0])]
 
 
-@functools.lru_cache(maxsize=4)  # the results of one call are asked for one by one
+@functools.lru_cache(maxsize=4)  # the results of a call are requested one at a time
 def _of_batch(
     name: str, details: tuple[int, ...], own: tuple[UOp, ...], operands: tuple[UOp, ...],
     batched: tuple[bool, ...], n: Any,

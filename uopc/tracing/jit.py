@@ -39,7 +39,7 @@ from uopc.tracing import draws
 
 _chosen = config.chosen
 _MOST_PROGRAMS = 1024
-_DEEP_CALLS = 16  # a full stack is theirs, from so many calls of a function within itself on
+_DEEP_CALLS = 16  # with so many runs inside each other, a function itself has filled the stack
 _MOST_SIZE = 1 << 28  # of a dimension that has a name and no bounds
 _OF_NUMBERS = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64)}
 # The functions that are being traced in this thread, with the kinds of their arguments.
@@ -79,10 +79,10 @@ class _Compiled:
 
     program: Program | None
     structure: Any
-    # A call by position: TypeError or ValueError for arguments of another kind.
+    # Runs a call by position; TypeError or ValueError for arguments of another kind.
     positional: Callable[..., Any]
-    write: Callable[[Any], Any] | None  # makes the results of the program's
-    meets: list[tuple[int, dtypes.DType]]  # arguments that are integers of Python's: see `Trace`
+    write: Callable[[Any], Any] | None  # converts the program's results
+    meets: list[tuple[int, dtypes.DType]]  # arguments that are Python integers: see `Trace`
 
     def call(self, kind: _CallKind, who: str) -> Any:
         arrays = kind.arrays
@@ -135,7 +135,7 @@ class Jitted:
         self._compiled: dict[Any, _Compiled] = {}
         # The options of the last call by position, and a function for more calls like it.
         self._last = _NO_CALL
-        self._by_class: dict[Any, Callable[..., Any]] = {}  # for calls of kinds that take turns
+        self._by_class: dict[Any, Callable[..., Any]] = {}  # for alternating calls of several kinds
         self._hits = self._misses = 0
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:

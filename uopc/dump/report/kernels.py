@@ -22,7 +22,7 @@ from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.opts.table import OPTS, apply
 from uopc.passes.pass_manager import Lowered
 
-# Nodes times Opts that are replayed for one page, kernel by kernel: the page says which it left.
+# The most nodes times Opts to replay for a page; the page says which kernels are left out.
 MOST_REPLAYED: Final = 20_000
 _OPTIMIZE: Final = "optimize"
 

@@ -28,7 +28,7 @@ from uopc.passes.linearize.blocks import Blocks
 
 MOST_NODES: Final = 1200  # a larger kernel is shown by its loops alone
 _MOST_CHARACTERS: Final = 76  # of an expression inside another
-_SHARED_CHARACTERS: Final = 28  # of one that several others use
+_SHARED_CHARACTERS: Final = 28  # of an expression with several users
 _LETTERS: Final = "ijklmnopqrstuv"
 
 # The precedence of operators; a comparison binds least, a name or a call most.
@@ -39,7 +39,7 @@ _TIGHT: Final = {
 _LOOSEST, _COMPARISON, _PREFIX, _ATOM = 0, 1, 8, 10
 _REDUCED = {"add": "{} += {}", "mul": "{} *= {}", "max": "{0} = max({0}, {1})"}
 _EMPTY = {"add": "0", "mul": "1", "max": "-inf", "min": "inf"}
-# Ops that are nothing but their first operand here.
+# Ops that are shown as their first operand.
 _THROUGH = frozenset((Ops.LOAD, Ops.AFTER, Ops.CONTIGUOUS))
 
 
@@ -191,7 +191,7 @@ class _NestLines:
         op, src = u.op, u.src
         if op_syntax.is_literal(u):
             return ("invalid" if op is Ops.INVALID else write_value(u.arg)), _ATOM
-        if op is Ops.RANGE:  # one that this kernel does not open
+        if op is Ops.RANGE:  # a loop that this kernel does not open
             return self.names.name(u), _ATOM
         if op is Ops.PARAM:
             return self.storage.get(u.arg.slot) or u.arg.name or f"arg{u.arg.slot}", _ATOM

@@ -62,7 +62,7 @@ class Facts:
     """Facts from outside of the passes: the work of kernels, the memory plan, measured times."""
 
     work: dict[str, LaunchWork] = field(default_factory=dict)  # by kernel
-    # Of intermediates, and (None) of the tiles of a launch's kernel: their offsets in the arena.
+    # By intermediate, or None for the tiles of a launch's kernel: its lifetime and arena offset.
     blocks: list[tuple[UOp | None, Lifetime, int]] = field(default_factory=list)
     arena_bytes: int = 0
     times: CallTimes | None = None

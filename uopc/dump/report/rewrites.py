@@ -45,8 +45,8 @@ class Surroundings:
         self.texts = texts
         self.numbers: dict[UOp, int] = {}
         self.labels: list[int] = []
-        self.operands: list[list[int] | None] = []  # None: not looked at, though it has some
-        self._below: dict[UOp, int] = {}  # node → how many levels below it are there
+        self.operands: list[list[int] | None] = []  # None: the operands are not listed
+        self._below: dict[UOp, int] = {}  # node → the number of listed levels below it
 
     def add(self, root: UOp) -> int:
         """Add a node with some levels of nodes below it; return its number."""

@@ -15,7 +15,7 @@ from uopc.dump.stages import Dump
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
-WHOLE_FILE: Final = 3000  # lines of a file that is embedded whole; of others, those around values
+WHOLE_FILE: Final = 3000  # most lines of a file to embed whole; longer files: around values
 _AROUND: Final = 12
 _NAMED: Final = frozenset((Ops.PARAM, Ops.VARIABLE))  # by the user
 Place = tuple[str, int]  # a file and a line
