@@ -1,1 +1,1 @@
-"""The methods of UOp and the functions that begin a graph. The compiler does not import this."""
+"""The methods of UOp and the functions that begin a graph. The compiler does not import them."""

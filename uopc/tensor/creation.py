@@ -21,7 +21,7 @@ _buffer_slots = itertools.count()
 
 
 def dims_of(shape: Any, who: str = "") -> shapes.Shape:
-    """The shape that a size or several are; UserError, of the function `who`, for a bad one."""
+    """Return the shape for a size or several sizes; UserError, naming `who`, for a bad shape."""
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
     dims = tuple([as_dim(d) for d in given])
     if any([(d if isinstance(d, int) else bounds.bounds(d)[0]) < 0 for d in dims]):
@@ -32,12 +32,12 @@ def dims_of(shape: Any, who: str = "") -> shapes.Shape:
 
 
 def param(name: str, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
-    """An argument of the program: an array of this name, shape and dtype.
+    """Make an argument of the program: an array of this name, shape and dtype.
 
-    Arguments by position come in the order in which params are made; one that is made again, with
-    the same name, shape and dtype, counts as made then.
+    Positional arguments come in the order in which params are made. If a param is made again with
+    the same name, shape and dtype, the later call sets its position.
 
-    The name is any text that can be printed; one that is no identifier is passed in a dict, as in
+    The name is any printable text. If it is not an identifier, pass it in a dict, as in
     `f(**{"input.1": a})`. UserError for another name, for `out`, and for a bad shape.
 
     Examples:
@@ -81,8 +81,8 @@ def kernel_param(
 def buffer(
     shape: Any, dtype: DTypeLike = dtypes.float32, space: Space = "global", device: str = ""
 ) -> UOp:
-    """New storage, different from every other, for a kernel written by hand to write; before that
-    its elements are any numbers. It lasts for one call of the program.
+    """New storage, different from all other storage, for a handwritten kernel to write; its
+    elements are arbitrary before that. The storage lasts for one call of the program.
 
     The shape may have variables.
 

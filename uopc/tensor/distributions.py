@@ -1,6 +1,6 @@
-"""Distributions made of the bits of a key: choices, shuffles, dropout, and floats by inversion.
+"""Distributions made from the bits of a key: choices, shuffles, dropout, and floats by inversion.
 
-They follow `uopc.tensor.random`: a function of a key gives the same numbers for the same key.
+As in `uopc.tensor.random`, a function gives the same numbers for the same key.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = [
 def exponential(key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
     """Floats of the exponential distribution with mean 1: minus the logarithm of a uniform number.
 
-    None is 0, and no float32 or narrower one is above 23 (no float64 above 46). UserTypeError for a
-    dtype that is not a float of 16 to 64 bits.
+    No number is 0. Numbers of float32 or narrower are at most 23, of float64 at most 46.
+    UserTypeError for a dtype that is not a float of 16 to 64 bits.
 
     Examples:
         >>> x = uopc.compile(uopc.random.exponential(uopc.random.key(0), (10000,)))()
@@ -65,12 +65,12 @@ def _gumbel(who: str, key: UOp, dims: shapes.Shape, dtype: DType) -> UOp:
 def truncated_normal(
     key: UOp, lower: float, upper: float, shape: Any = (), dtype: DTypeLike = dtypes.float32
 ) -> UOp:
-    """Floats of the standard normal distribution under the condition that they are from `lower` to
-    `upper`, which are numbers, or infinite.
+    """Floats of the standard normal distribution, restricted to the range from `lower` to `upper`;
+    both are numbers, or infinite.
 
-    UserError unless lower < upper, and for bounds so far out that the probability of what is
-    between them is no normal number of the dtype (float32 for narrower ones). (By the inverse of
-    the distribution: M. J. Wichura, algorithm AS 241, 1988.)
+    UserError unless lower < upper, and if the probability of the range is so small that it is no
+    normal number of the dtype (float32 for narrower dtypes). (By the inverse of the distribution:
+    M. J. Wichura, algorithm AS 241, 1988.)
 
     Examples:
         >>> k = uopc.random.key(0)
@@ -101,7 +101,7 @@ def truncated_normal(
 
 
 def _wide(dtype: DType) -> DType:
-    """The dtype in which a float is computed."""
+    """The dtype in which floats of `dtype` are computed."""
     return dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
 
 
@@ -110,7 +110,7 @@ def _facts(wide: DType) -> Any:
 
 
 def _inside(who: str, key: UOp, dims: shapes.Shape, dtype: DType) -> UOp:
-    """Numbers in (0, 1), computed of words of 32 or 64 bits: the smaller, the finer."""
+    """Numbers in (0, 1) from words of 32 or 64 bits; smaller numbers have finer steps."""
     wide = _wide(random.float_dtype(who, dtype))
     word = dtypes.uint64 if wide is dtypes.float64 else dtypes.uint32
     u = (cast(random.bits_of(who, key, dims, word), wide) + 0.5) * 2.0**-word.bits
@@ -123,7 +123,7 @@ def _bound(value: Any) -> float:
 
 
 def _normal_below(x: float) -> float:
-    """The probability of less than x."""
+    """The probability that a normal number is less than x."""
     return math.erfc(-x / math.sqrt(2)) / 2
 
 
@@ -155,7 +155,7 @@ _TAIL = (
 
 
 def _normal_place(p: UOp) -> UOp:
-    """The x with this probability of less than x, where 0 < p < 1."""
+    """The x for which a normal number is less than x with probability p, where 0 < p < 1."""
     away = p - 0.5
     center = away * _ratio(_CENTER, 0.180625 - away * away)
     tail = (-alu.where(away < 0, p, 1.0 - p).log()).sqrt()
@@ -224,7 +224,7 @@ def choice(
 
 
 def _drawn(key: UOp, dims: shapes.Shape, n: shapes.Dim, weights: UOp | None) -> UOp:
-    """Places below n, each drawn from all of them."""
+    """Draw indices below n; each draw may return any of them."""
     if weights is None:
         return cast(random.below("choice", key, dims, dim_uop(n)), place_dtype(n))
     # Sums round, here in blocks: the greatest so far never falls.
@@ -349,7 +349,7 @@ def _order(key: UOp, dims: shapes.Shape, axis: int) -> UOp:
 
 
 def _array(who: str, a: Any) -> UOp | None:
-    """An array, or None for a size."""
+    """Return an array as a UOp; None for a size."""
     if isinstance(a, (np.ndarray, list)):
         a = operands.as_uop(checks.array(who, a))
     if isinstance(a, UOp) and shapes.shape(a):

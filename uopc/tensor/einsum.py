@@ -1,8 +1,8 @@
-"""einsum: products of arrays whose axes have names, summed over the names that the result lacks.
+"""einsum: products of arrays with named axes, summed over the names that the result lacks.
 
     "ij,jk->ik"  a matrix product      "ii->i"  a diagonal      "...ij->...ji"  a transposition
 
-A product of several arrays is made of pairs, at each step the pair with the smallest result.
+A product of several arrays is made of pairs: each step takes the pair with the smallest result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Label = str | int
 
 
 class _Term(NamedTuple):
-    """An array and the names of its axes, each once."""
+    """An array and the names of its axes; names are unique."""
 
     value: UOp
     labels: tuple[Label, ...]
@@ -59,7 +59,7 @@ def _fail(subscripts: str, problem: str) -> NoReturn:
 
 # ---------------------------------------------------------------- subscripts
 def _parse(subscripts: str, count: int) -> tuple[list[str], str | None]:
-    """The text of each operand, and of the result if it is given."""
+    """The text of each operand, and the text of the result if it is given."""
     if not isinstance(subscripts, str):
         raise UserTypeError(f"einsum: the subscripts must be a string, got {subscripts!r}")
     given, arrow, output = subscripts.replace(" ", "").partition("->")
@@ -75,7 +75,7 @@ def _parse(subscripts: str, count: int) -> tuple[list[str], str | None]:
 
 
 def _common(values: Sequence[Operand]) -> list[UOp]:
-    """The operands in their common dtype. Python numbers take that of the arrays."""
+    """Cast the operands to their common dtype. Python numbers take the dtype of the arrays."""
     strong = [operands.as_uop(v) for v in values if type(v) not in (bool, int, float)]
     common = strong[0].dtype.scalar if strong else None
     for u in strong[1:]:
@@ -114,7 +114,7 @@ def _result(subscripts: str, output: str | None, named: Sequence[Label]) -> tupl
 
 
 def _diagonal(subscripts: str, term: _Term) -> _Term:
-    """The term with each name once: of axes with one name the elements at equal places."""
+    """Merge axes of the same name into one, by taking the diagonal."""
     value, labels = term
     for label in dict.fromkeys(labels):
         places = [i for i, v in enumerate(labels) if v == label]
@@ -131,7 +131,7 @@ def _diagonal(subscripts: str, term: _Term) -> _Term:
 
 
 def _sizes(terms: Sequence[_Term]) -> dict[Label, list[Dim]]:
-    """The sizes that each axis has, but for those of 1, which repeat."""
+    """The sizes of each axis over all terms; a size of 1 repeats and does not count."""
     sizes: dict[Label, list[Dim]] = {}
     for term in terms:
         for label, d in zip(term.labels, shapes.shape(term.value)):
@@ -149,7 +149,7 @@ def _check_sizes(subscripts: str, terms: Sequence[_Term]) -> None:
 
 # ---------------------------------------------------------------- products
 def _contracted(terms: list[_Term], wanted: Sequence[Label]) -> _Term:
-    """One term with the wanted axes: pair by pair, the smallest result first."""
+    """Multiply the terms into one with the wanted axes: pair by pair, the smallest result first."""
     for i, term in enumerate(terms):
         terms[i] = _summed(term, {*wanted, *_names([*terms[:i], *terms[i + 1 :]])})
     while len(terms) > 1:
@@ -172,7 +172,7 @@ def _names(terms: Sequence[_Term]) -> list[Label]:
 
 
 def _summed(term: _Term, kept: set[Label]) -> _Term:
-    """The term without the axes that nothing else needs."""
+    """Sum the term over the axes that are not in `kept`."""
     axes = tuple([i for i, v in enumerate(term.labels) if v not in kept])
     if not axes:
         return term
@@ -183,7 +183,7 @@ def _summed(term: _Term, kept: set[Label]) -> _Term:
 
 
 def _product(x: _Term, y: _Term, kept: set[Label]) -> _Term:
-    """The product of two terms, summed over the axes that nothing else needs."""
+    """Multiply two terms and sum over the axes that are not in `kept`."""
     labels = dict.fromkeys((*x.labels, *y.labels))
     left = tuple([v for v in labels if v in kept])
     order = (*left, *[v for v in labels if v not in kept])  # as in a matrix product
@@ -192,7 +192,7 @@ def _product(x: _Term, y: _Term, kept: set[Label]) -> _Term:
 
 
 def _aligned(term: _Term, labels: Sequence[Label]) -> UOp:
-    """The array with its axes in this order, and axes of size 1 for names it has not."""
+    """Transpose the array to this order of axes, with axes of size 1 for missing names."""
     order = [term.labels.index(v) for v in labels if v in term.labels]
     dims = shapes.shape(term.value)
     wide = [dims[term.labels.index(v)] if v in term.labels else 1 for v in labels]

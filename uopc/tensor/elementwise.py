@@ -33,7 +33,7 @@ MOST_DECIMALS = 22  # 10**22 is exact in float64
 def rounded_once(
     function: Callable[Concatenate[UOp, P], UOp],
 ) -> Callable[Concatenate[UOp, P], UOp]:
-    """The function on floats, computed in float32 for narrower ones and rounded at the end."""
+    """Wrap a function of floats: compute narrow floats in float32 and round at the end."""
 
     @functools.wraps(function)
     def wrapped(a: UOp, /, *args: P.args, **kwargs: P.kwargs) -> UOp:
@@ -80,7 +80,7 @@ def divide(a: Operand, b: Operand) -> UOp:
 
 
 def operator(op: Op) -> Callable[[Operand, Operand], UOp]:
-    """The function that is one op of two operands."""
+    """Make the function of a binary op."""
 
     def function(a: Operand, b: Operand) -> UOp:
         return alu.binary(op, a, b)
@@ -89,14 +89,14 @@ def operator(op: Op) -> Callable[[Operand, Operand], UOp]:
 
 
 def _no_bool(x: UOp, y: UOp) -> tuple[UOp, UOp]:
-    """NumPy divides and raises bool as int8."""
+    """Cast bool to int8, in which NumPy divides and raises bools."""
     if x.dtype.kind == "bool":
         return cast(x, dtypes.int8), cast(y, dtypes.int8)
     return x, y
 
 
 def floored(op: Op) -> Callable[[Operand, Operand], UOp]:
-    """The operator // or %, in the common dtype."""
+    """Make the operator // or %, in the common dtype."""
 
     def function(a: Operand, b: Operand) -> UOp:
         x, y = _no_bool(*operands.paired(a, b, op.symbol or op.name))
@@ -107,7 +107,7 @@ def floored(op: Op) -> Callable[[Operand, Operand], UOp]:
 
 
 def bitwise(op: Op) -> Callable[[Operand, Operand], UOp]:
-    """The operator &, |, ^ or a shift; UserTypeError for floats."""
+    """Make the operator &, |, ^ or a shift; UserTypeError for floats."""
 
     def function(a: Operand, b: Operand) -> UOp:
         x, y = operands.paired(a, b, op.symbol or op.name)
@@ -138,7 +138,7 @@ def power(a: Operand, b: Operand) -> UOp:
 
 
 def _fixed_power(x: UOp, exponent: float) -> UOp | None:
-    """Exponents that take at most two multiplications or one division (within 1.5 ulp)."""
+    """Compute a power by at most two multiplications or one division (within 1.5 ulp), or None."""
     if exponent == 0:
         return leaves.const_like(x, 1)
     if exponent == 1:
@@ -230,7 +230,7 @@ def sign(a: UOp) -> UOp:
 
 # ---------------------------------------------------------------- float functions
 def of_floats(op: Op) -> Callable[[UOp], UOp]:
-    """The function that is one op on floats; integers are made floats first."""
+    """Make the function of a float op; the function converts integers to floats first."""
 
     def function(a: UOp) -> UOp:
         return alu.alu(as_float(a), op)
@@ -239,7 +239,7 @@ def of_floats(op: Op) -> Callable[[UOp], UOp]:
 
 
 def rounding(op: Op) -> Callable[[UOp], UOp]:
-    """The function that rounds floats by an op, and leaves integers as they are."""
+    """Make the function that rounds floats by an op and returns integers unchanged."""
 
     def function(a: UOp) -> UOp:
         return alu.alu(a, op) if a.dtype.is_float else a
@@ -260,7 +260,7 @@ def relu(a: UOp) -> UOp:
 
 
 def sigmoid(a: UOp) -> UOp:
-    """1 / (1 + e^-a). Where e^-a overflows the result is 0."""
+    """1 / (1 + e^-a). The result is 0 if e^-a overflows."""
     x = as_float(a)
     return primitive(_sigmoid(x), "sigmoid", x)
 
@@ -271,7 +271,7 @@ def _sigmoid(x: UOp) -> UOp:
 
 
 def sigmoid_rest(x: UOp) -> UOp:
-    """1 - sigmoid(x), the sigmoid of -x, by the exponential that sigmoid(x) has."""
+    """1 - sigmoid(x), which is sigmoid(-x); shares the exponential of sigmoid(x)."""
     if x.op is Ops.NEG:
         return sigmoid(x.src[0])
     return primitive(_sigmoid_rest(x), "sigmoid", alu.alu(x, Ops.NEG))
@@ -279,7 +279,7 @@ def sigmoid_rest(x: UOp) -> UOp:
 
 @rounded_once
 def _sigmoid_rest(x: UOp) -> UOp:
-    """e^-x times the sigmoid loses no digits where x > 0, and does not overflow there."""
+    """Multiply e^-x by the sigmoid if x > 0: this loses no digits and does not overflow there."""
     power, share = alu.alu(alu.alu(x, Ops.NEG), Ops.EXP), _sigmoid(x)
     right = alu.alu(share, Ops.MUL, power)
     return alu.where(alu.binary(Ops.CMPLT, 0, x), right, alu.binary(Ops.SUB, 1, share))
@@ -324,13 +324,13 @@ _OVERFLOWS: Final[dict[DType, tuple[float, int]]] = {
 
 
 def converted(a: UOp, dtype: DTypeLike, saturate: bool = True) -> UOp:
-    """The values of `a` in another dtype: a DType, or one of NumPy's as `np.float64` or `"f8"`.
+    """Convert the values of `a` to another dtype: a DType, or NumPy's as `np.float64` or `"f8"`.
 
-    Floats truncate to integers; what an integer cannot hold becomes the least or greatest one, NaN
-    0. Integers wrap. Floats round to nearest; to 8 bits as float32, and what does not fit becomes
-    the least or greatest number, or without `saturate` what ml_dtypes makes of it: NaN, or infinity
-    where there is one. UserTypeError for what is no dtype, UserError for an other dtype without
-    `saturate`. `astype` is `cast`.
+    Floats truncate to integers; a value out of range becomes the least or greatest integer, NaN
+    becomes 0. Integers wrap. Floats round to nearest. Casts to 8-bit floats start from float32: a
+    value out of range becomes the least or greatest number; without `saturate`, NaN, or infinity if
+    the dtype has infinity, as in ml_dtypes. UserTypeError for anything but a dtype, UserError for
+    another dtype without `saturate`. `astype` is `cast`.
 
     Examples:
         >>> x = uopc.constant([2.7, -2.7, 1e20])
@@ -355,10 +355,10 @@ def converted(a: UOp, dtype: DTypeLike, saturate: bool = True) -> UOp:
 
 
 def contiguous(a: UOp, opts: Any = None) -> UOp:
-    """The same value, stored on its own. `opts` are those of the kernel that computes it: exactly
-    these, also with optimize=False; () for none. They number the ranges as `simplify-ranges` leaves
-    them, which merges loops unless optimize=False. UserTypeError for other values; `compile` raises
-    UserError for an illegal Opt.
+    """The same value, stored in its own buffer. `opts` are the Opts of the kernel that computes the
+    value: exactly these, even with optimize=False; () for none. Their range numbers are those after
+    `simplify-ranges`, which merges loops unless optimize=False. UserTypeError for other values;
+    `compile` raises UserError for an illegal Opt.
 
     Examples:
         >>> x = uopc.param("x", (64,))
@@ -375,7 +375,7 @@ def contiguous(a: UOp, opts: Any = None) -> UOp:
 
 
 def detach(a: UOp) -> UOp:
-    """The same value, through which no derivative flows.
+    """The same value; no derivative flows through it.
 
     Its shape, dtype and value are those of `a`.
 
@@ -388,7 +388,7 @@ def detach(a: UOp) -> UOp:
 
 
 def contiguous_backward(a: UOp) -> UOp:
-    """The same value, whose derivative is stored before it flows on.
+    """The same value; its derivative is stored before it flows on.
 
     Examples:
         >>> x = uopc.constant([1.0, 2.0])
@@ -399,10 +399,9 @@ def contiguous_backward(a: UOp) -> UOp:
 
 
 def copy(a: UOp, device: str) -> UOp:
-    """The value on a device, such as `cpu` or `cuda:0`.
+    """Copy the value to a device, such as `cpu` or `cuda:0`.
 
-    UserTypeError for a device that is no string; a compile raises UserError for one that is
-    unknown.
+    UserTypeError if the device is no string; a compile raises UserError for an unknown device.
 
     Examples:
         >>> x = uopc.param("x", (2,))
@@ -437,7 +436,7 @@ def shard(a: UOp, *spec: Any) -> UOp:
 
 # ---------------------------------------------------------------- variables
 def bind(a: UOp, value: Any) -> UOp:
-    """The variable with a value for this run; UserError when it is out of the bounds.
+    """Give the variable a value for this run; UserError if the value is out of bounds.
 
     Examples:
         >>> n = uopc.variable("n", 1, 8)

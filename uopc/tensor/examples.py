@@ -1,5 +1,5 @@
-"""Examples in docstrings: one for the method of UOp, the function of `uopc.numpy` and the method of
-Array that have the name."""
+"""Examples in docstrings: one example serves the UOp method, the function of `uopc.numpy` and the
+method of Array of the same name."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ROWS: Final[dict[str, tuple[str, str, str]]] = {
 
 
 def section(*lines: str) -> str:
-    """Lines of a session as the end of a docstring."""
+    """Format the lines of a session as the end of a docstring."""
     return "\n\nExamples:" + "".join([f"\n    {line}" for line in "\n".join(lines).splitlines()])
 
 
 def of_method(name: str, example: Example, several: bool = False) -> str:
-    """The example of a method of UOp; `several`: of one that gives several arrays."""
+    """The example of a method of UOp; `several`: the method returns several arrays."""
     x, rest, result = example
     call = f"uopc.compile(x.{name}({rest}))()"
     call = f"[v.tolist() for v in {call}]" if several else call
@@ -36,7 +36,7 @@ def of_method(name: str, example: Example, several: bool = False) -> str:
 
 
 def of_function(name: str, example: Example, several: bool = False) -> str:
-    """The example of a function of `uopc.numpy`; `several`: of one that gives several arrays."""
+    """The example of a function of `uopc.numpy`; `several`: it returns several arrays."""
     x, rest, result = example
     call = f"unp.{name}(x, {rest})" if rest else f"unp.{name}(x)"
     call = f"[v.tolist() for v in {call}]" if several else f"np.asarray({call})"

@@ -100,14 +100,14 @@ def _sqrt(x: UOp) -> UOp:
 
 
 def _log_and(high: UOp, correction: UOp) -> UOp:
-    """log(high) + correction; the logarithm alone where it is infinite or NaN."""
+    """log(high) + correction; only log(high) if it is infinite or NaN."""
     finite = (high > 0.0) & (high < math.inf)
     return _log(high) + finite.where(correction, 0.0)
 
 
 # ---------------------------------------------------------------- formulas as functions
 def _of_one(formula: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
-    """The function of any operand whose formula, for floats of 32 bits or more, this is."""
+    """Make the function of any operand from a formula for floats of 32 bits or more."""
     name = formula.__name__.lstrip("_")
 
     def function(a: UOp) -> UOp:
@@ -118,7 +118,7 @@ def _of_one(formula: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
 
 
 def _of_two(formula: Callable[[UOp, UOp], UOp]) -> Callable[[UOp, Operand], UOp]:
-    """The function of any two operands, which promote and broadcast."""
+    """Make the function of any two operands, which promote and broadcast, from a formula."""
     name = formula.__name__.lstrip("_")
 
     def function(a: UOp, b: Operand) -> UOp:
@@ -163,7 +163,7 @@ def log10(x: UOp) -> UOp:
 
 # ---------------------------------------------------------------- hyperbolic functions
 def _half_exp(x: UOp) -> UOp:
-    """e^x / 2 for x >= 0, also where e^x is infinite: there x - c is exact."""
+    """e^x / 2 for x >= 0, even if e^x is infinite: x - c is exact there."""
     start, c, half = _format(x).far
     far = x > start
     return _exp(x - far.where(c, x.const_like(0.0))) * far.where(half, x.const_like(0.5))
@@ -177,7 +177,7 @@ def cosh(x: UOp) -> UOp:
 
 @_of_one
 def sinh(x: UOp) -> UOp:
-    """A series near 0, else half of the difference of both exponentials, with the sign of x."""
+    """A series near 0, else half the difference of e^|x| and e^-|x|, with the sign of x."""
     h, z = _half_exp(abs(x)), x * x
     series = x.mulacc(z * polynomial(z, _format(x).sinh), x)
     return (abs(x) < 1.25).where(series, with_sign(h - 0.25 / h, sign_of(x)))
@@ -238,7 +238,7 @@ def _asin_parts(x: UOp) -> tuple[UOp, UOp, UOp]:
 
 @_of_one
 def asin(x: UOp) -> UOp:
-    """The arc of a small |x|; of a large one, pi/2 minus twice that of a square root."""
+    """The arc sine of |x| if small; otherwise pi/2 minus twice the arc sine of a square root."""
     near, s, u = _asin_parts(x)
     high, low = _format(x).half_pi
     twice = s + s
@@ -248,7 +248,7 @@ def asin(x: UOp) -> UOp:
 
 @_of_one
 def acos(x: UOp) -> UOp:
-    """pi/2 minus the arc of a small |x|; of a large one, twice that of a square root."""
+    """pi/2 minus the arc sine if |x| is small; otherwise twice the arc sine of a square root."""
     near, s, u = _asin_parts(x)
     high, low = _format(x).half_pi
     s = with_sign(s, near.where(sign_of(x), sign_of(s)))
@@ -268,7 +268,7 @@ def _arc(t: UOp) -> UOp:
 
 @_of_one
 def atan(x: UOp) -> UOp:
-    """The arc of |x|, or pi/2 minus that of 1 / |x| above 1, with the sign of x."""
+    """The arc tangent of |x|, or pi/2 minus that of 1 / |x| if |x| > 1, with the sign of x."""
     a = abs(x)
     far = a > 1.0
     arc = _arc(far.where(a.reciprocal(), a))
@@ -278,7 +278,7 @@ def atan(x: UOp) -> UOp:
 
 @_of_two
 def atan2(y: UOp, x: UOp) -> UOp:
-    """The arc of the smaller over the greater magnitude, from 0, pi/2 or pi."""
+    """The arc tangent of the smaller over the greater magnitude, added to 0, pi/2 or pi."""
     a, b = abs(y), abs(x)
     steep, behind = a > b, sign_of(x).ne(0)
     small, great = alu.alu(a, Ops.MIN, b), alu.alu(a, Ops.MAX, b)
@@ -314,7 +314,7 @@ copysign = _of_two(_copysign)
 
 @_of_two
 def logaddexp(x: UOp, y: UOp) -> UOp:
-    """The greater, and log1p of e to minus the distance."""
+    """The greater operand + log1p(e^-distance)."""
     distance = alu.alu(x, Ops.CMPEQ, y).where(0.0, abs(x - y))
     return alu.alu(x, Ops.MAX, y) + _log1p(_exp(-distance))
 
@@ -326,8 +326,8 @@ def sinc(x: UOp, n: int = 0) -> UOp:
 
 
 def _sinc(x: UOp, n: int) -> UOp:
-    """With s = sin(t) / t, t s + n s' = sin', of which the nth derivative of sin is: upwards from s
-    where that loses nothing, and else the series of s."""
+    """Differentiate s = sin(t) / t by t s[n] + n s[n-1] = the nth derivative of sin, upwards from
+    s. Near 0, where this loses digits, use the series of s."""
     if n == 0:
         t = alu.where(x.eq(0), leaves.const_like(x, 1), x * math.pi)
         return alu.where(x.eq(0), leaves.const_like(x, 1), t.sin() / t)
@@ -346,7 +346,7 @@ def _sinc(x: UOp, n: int) -> UOp:
 
 
 def _sinc_series(n: int, limit: float, least: float) -> tuple[float, ...]:
-    """Coefficients of the nth derivative of sin(t) / t in t^2, or t times that, for |t| < limit."""
+    """Coefficients of the nth derivative of sin(t) / t, |t| < limit, in t^2 (times t for odd n)."""
     found: list[float] = []
     power = n % 2
     while not found or abs(found[-1]) * limit**power * (n + 1) > least / 4:
@@ -358,7 +358,7 @@ def _sinc_series(n: int, limit: float, least: float) -> tuple[float, ...]:
 
 @_of_one
 def cbrt(x: UOp) -> UOp:
-    """The root of |x| by a power, and one step of Newton's method, since 1/3 is no float."""
+    """Take the root of |x| by a power, then a step of Newton's method, since 1/3 is no float."""
     size = abs(x)
     near = size ** (1 / 3)
     better = near - (near * near * near - size) / (3 * near * near)
@@ -403,20 +403,20 @@ def isfinite(a: UOp) -> UOp:
 
 
 def signbit(a: UOp) -> UOp:
-    """True where the sign is minus, also of -0.0 and NaN."""
+    """True for a minus sign, including -0.0 and NaN."""
     if not a.dtype.is_float:
         return _never(a) if a.dtype.kind in ("bool", "uint") else alu.binary(Ops.CMPLT, a, 0)
     return sign_of(cast(a, dtypes.accumulator(a.dtype.scalar))).ne(0)
 
 
 def infinity(value: float) -> Callable[[UOp], UOp]:
-    """The function that is True for this infinity; integers are none."""
+    """Make the function that is True for this infinity, and False for all integers."""
     return lambda x: alu.binary(Ops.CMPEQ, x, value) if x.dtype.is_float else _never(x)
 
 
 # ---------------------------------------------------------------- composites
 def number_of(op: Op) -> Callable[[UOp, UOp], UOp]:
-    """The greater or less of two elements: of a NaN and a number, the number."""
+    """Make the function for the greater or less of two elements; a NaN loses to a number."""
 
     def function(x: UOp, y: UOp) -> UOp:
         found = alu.alu(x, op, y)
@@ -428,7 +428,7 @@ def number_of(op: Op) -> Callable[[UOp, UOp], UOp]:
 
 
 def floor_divide(x: UOp, y: UOp) -> UOp:
-    """The quotient of the Array API: of infinities it is that of floats, rounded down."""
+    """The floor quotient of the Array API: of infinities, the float quotient rounded down."""
     found = floored(Ops.FLOORDIV)(x, y)
     if not found.dtype.is_float:
         return found
@@ -442,8 +442,7 @@ def heaviside(x: UOp, y: UOp) -> UOp:
 
 
 def logaddexp2(x: UOp, y: UOp) -> UOp:
-    """log2(2^x + 2^y). Narrow floats are made float32 first, since their rounding is of e^x as of
-    x."""
+    """log2(2^x + 2^y). Narrow floats become float32 first, because the formula rounds in base e."""
     wide = dtypes.accumulator(x.dtype.scalar)
     return cast(logaddexp(cast(x, wide) * LN2, cast(y, wide) * LN2) / LN2, x.dtype)
 

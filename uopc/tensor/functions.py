@@ -1,9 +1,9 @@
-"""Functions of values: `function` makes a FUNCTION of a Python function and calls it.
+"""Functions of values: `function` makes a FUNCTION from a Python function and calls it.
 
-A call traces the body with a PARAM per argument. Equal bodies are one node: a body that is traced
-for each of many calls is still scheduled once. A value that the body takes from outside becomes an
-argument, too, if it is a param of the graph (derivatives and batches of a call are those by its
-arguments), depends on an argument of an enclosing function, or comes after a store.
+A call traces the body with a PARAM per argument. Equal bodies are one node: even if the body is
+traced for each of many calls, it is scheduled once. A value from outside of the body becomes an
+argument, too, if it is a param of the graph (so that derivatives and batches of a call need only
+its arguments), depends on an argument of an enclosing function, or comes after a store.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def function(
 def function(
     f: Callable[..., Any] | None = None, *, precompile: bool = False, name: str | None = None
 ) -> Any:
-    """A Python function of values as a FUNCTION of the graph, which each call of it uses. Also a
+    """Turn a Python function of values into a FUNCTION of the graph, which all calls share. Also a
     decorator.
 
-    Arguments: UOps, arrays, and tuples, lists and dicts of them become arguments of the FUNCTION;
-    all else (numbers, strings, variables) is part of the body. It returns a UOp, or a tuple, list
-    or dict of UOps. A write of the body to an argument is a write to the caller's array, and a
-    result that is an argument after such a write is that array still.
+    UOps, arrays, and tuples, lists and dicts of them become arguments of the FUNCTION; all else
+    (numbers, strings, variables) is part of the body. The Python function returns a UOp, or a
+    tuple, list or dict of UOps. If the body writes to an argument, it writes to the caller's array;
+    if it returns the argument afterwards, the result is still that array.
 
     `precompile`: the body is scheduled and compiled once for all calls, and its results are stored;
-    without it each call is fused with the operations around it. `name` stands in dumps.
+    without `precompile`, each call is fused with the operations around it. `name` appears in dumps.
     UserTypeError when the body returns anything else.
 
     Examples:
@@ -87,8 +87,8 @@ def function(
 
 
 def call(function: UOp, *args: Any) -> Values:
-    """The results of a FUNCTION, called with an argument for each of its slots; or of a kernel
-    written by hand (a SINK): the arguments that it writes, as they are then.
+    """Call a FUNCTION with an argument for each slot, and return its results; or call a handwritten
+    kernel (a SINK), and return the arguments that it writes, after the writes.
 
     UserError when arguments are missing, or have another dtype or shape than the params (for a
     kernel: fewer elements); UserTypeError for another node. An argument that a kernel writes must
@@ -114,7 +114,7 @@ def call(function: UOp, *args: Any) -> Values:
 
 
 def _launched(kernel: UOp, given: Values) -> Values:
-    """The arguments that a kernel writes, after it has run."""
+    """Call a kernel; return the arguments that it writes, after it has run."""
     name = kernel.arg.name if isinstance(kernel.arg, KernelArg) else "kernel"
     params = {u.arg.slot: u for u in walk.nodes(kernel) if u.op is Ops.PARAM}
     below = [storage.before_effects(a).op for a in given]
@@ -157,7 +157,7 @@ def _kind(u: UOp) -> str:
 
 
 def maketuple(*values: UOp) -> UOp:
-    """Several values as one node: a TUPLE, of which `gettuple` takes one.
+    """Pack several values into one node, a TUPLE; `gettuple` takes one value.
 
     Examples:
         >>> a, b = uopc.constant([1, 2]), uopc.constant([3, 4])
@@ -171,9 +171,9 @@ def maketuple(*values: UOp) -> UOp:
 
 
 def gettuple(a: UOp, number: int) -> UOp:
-    """One value of a TUPLE, or of the results of a CALL of a FUNCTION.
+    """Take one value of a TUPLE, or of the results of a CALL of a FUNCTION.
 
-    UserError for a number that it has not.
+    UserError for a number out of range.
 
     Examples:
         >>> a, b = uopc.constant([1, 2]), uopc.constant([3, 4])
@@ -188,14 +188,14 @@ def gettuple(a: UOp, number: int) -> UOp:
 
 # ---------------------------------------------------------------- tracing
 def param(slot: int, value: UOp) -> UOp:
-    """A PARAM of the kind of a value."""
+    """Make a PARAM with the dtype and shape of a value."""
     return leaves.param(slot, value.dtype, shapes.shape(value))
 
 
 def _closed(
     results: Values, args: dict[UOp, UOp], name: str, precompile: bool
 ) -> tuple[UOp, Values]:
-    """The FUNCTION of traced results, and the operands to call it with. `args`: by PARAM."""
+    """Return the FUNCTION of traced results, and the operands of a call. `args`: by PARAM."""
     taken = dict(args)
     inside: set[UOp] = set()  # nodes that depend on the arguments
     outside: set[UOp] = set()  # nodes that another trace or a store has made
@@ -219,7 +219,7 @@ def _closed(
 
 
 def _flat(value: Any, name: str, strict: bool = False) -> Flat:
-    """The values in nested tuples, lists and dicts. `strict`: nothing else may be in them."""
+    """The values in nested tuples, lists and dicts. `strict`: anything else is an error."""
     if isinstance(value, UOp) and value.dtype is dtypes.void:
         raise UserTypeError(f"function {name!r}: {value.op.name} has no value")
     if isinstance(value, UOp) and (strict or value.dtype is not dtypes.index):

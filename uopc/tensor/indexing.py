@@ -37,8 +37,8 @@ _NO_MASK = (
 
 @dataclass(slots=True)
 class AxisSelection:
-    """The part of one axis that a key selects: a window, and in it `count` elements, `step` apart
-    (backwards if negative), or those at `index`. `dropped`: one element, and no axis for it."""
+    """The part of an axis that a key selects: a window, and in it `count` elements, `step` apart
+    (backwards if negative), or the elements at `index`. `dropped`: the result lacks the axis."""
 
     begin: Dim
     size: Dim
@@ -52,10 +52,10 @@ class AxisSelection:
 def getitem(a: UOp, key: Any) -> UOp:
     """Elements by ints, slices, None, Ellipsis and arrays of indices, as in NumPy.
 
-    Indices and bounds of slices may be UOps of dtype index; a call whose variables put such an
-    index outside of its axis is a UserError. A slice of fixed length must provably lie in the axis;
-    any other is clipped, as in NumPy. A mask that is known now is the indices where it holds; other
-    masks are Unsupported.
+    Indices and bounds of slices may be UOps of dtype index; if variables put such an index out of
+    range, the call raises UserError. A slice of fixed length must provably lie in the axis; any
+    other slice is clipped, as in NumPy. A mask that is known when the graph is built counts as the
+    indices where it holds; other masks are Unsupported.
     """
     dims = shapes.shape(a)
     axes, layout = parse(key, dims)
@@ -70,7 +70,7 @@ def getitem(a: UOp, key: Any) -> UOp:
 
 
 def windowed(a: UOp, axes: list[AxisSelection]) -> UOp:
-    """The window of each axis, flipped and stepped as the key says."""
+    """Cut out the window of each axis, then flip and step as the key says."""
     out = movement.window(a, [x.begin for x in axes], [x.size for x in axes])
     mirrored = tuple([i for i, x in enumerate(axes) if x.step < 0])
     if mirrored:
@@ -79,7 +79,7 @@ def windowed(a: UOp, axes: list[AxisSelection]) -> UOp:
 
 
 def iterate(a: UOp) -> Iterator[UOp]:
-    """The parts along the first axis. UserTypeError if there is none, or its size is a variable."""
+    """The slices along the first axis. UserTypeError for a scalar or a variable size."""
     dims = shapes.shape(a)
     if not dims:
         raise UserTypeError("iteration over a scalar")
@@ -89,7 +89,7 @@ def iterate(a: UOp) -> Iterator[UOp]:
 
 
 def parse(key: Any, dims: Shape) -> tuple[list[AxisSelection], list[int]]:
-    """The part of each axis, and the axes in the order of the key, with NEW and _GAP."""
+    """Return the selection of each axis, and the axes in the key's order, with NEW and _GAP."""
     items = list(key) if isinstance(key, tuple) else [key]
     masks = {k: m for k, m in enumerate(map(known_mask, items)) if m is not None}
     used = len([i for i in items if i is not None and i is not Ellipsis])
@@ -121,8 +121,8 @@ def parse(key: Any, dims: Shape) -> tuple[list[AxisSelection], list[int]]:
 
 
 def known_mask(item: Any) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-    """The mask that a part of a key is, if it is one that is known now: an array, a list, or a
-    constant of the graph. (A bool alone may be meant for a comparison: see `_NO_MASK`.)"""
+    """Return a part of a key as a mask if it is a known mask: an array, a list, or a constant of
+    the graph. (A bool alone may be a mistaken comparison: see `_NO_MASK`.)"""
     if isinstance(item, UOp):
         item = item.arg.array if item.op is Ops.DATA else None
     if isinstance(item, list) and _is_bools(item):
@@ -180,7 +180,7 @@ def _picked(index: UOp, n: Dim) -> AxisSelection:
 
 
 def _single(i: Dim, n: Dim, axis: int) -> AxisSelection:
-    """One element, known when the graph is built or computed from variables."""
+    """Select one element, by a known index or by an index of variables."""
     if isinstance(i, int) and isinstance(n, int):
         if not -n <= i < n:
             raise UserIndexError(f"index {i} is out of range for axis {axis} of size {n}")
@@ -220,7 +220,7 @@ def _sliced(s: slice, n: Dim) -> AxisSelection:
 
 
 def _sliced_now(s: slice, n: int, step: int) -> AxisSelection:
-    """A slice with known bounds of an axis of known size, by Python's own rules."""
+    """Select a slice with known bounds of an axis of known size, by Python's rules."""
     try:
         start, stop, _ = s.indices(n)
     except UserTypeError:  # a traced number: it says so
@@ -237,7 +237,7 @@ def _sliced_now(s: slice, n: int, step: int) -> AxisSelection:
 
 
 def _stepped(a: UOp, axes: list[AxisSelection]) -> UOp:
-    """The first of every |step| elements: column 0 of rows of |step|."""
+    """Take the first of every |step| elements: column 0 of rows of |step|."""
     wide = [(x.count, abs(x.step)) for x in axes]
     padded = movement.pad(a, [(0, as_dim(n * k - x.size)) for (n, k), x in zip(wide, axes)])
     rows = [d for n, k in wide for d in ((n, k) if k > 1 else (n,))]
@@ -251,7 +251,7 @@ def _text(d: Dim) -> str:
 
 
 def _bound(v: Any, n: Dim, default: Dim, shift: int) -> Dim:
-    """A bound of a slice, counted from the front, plus `shift`."""
+    """Count a bound of a slice from the front, and add `shift`."""
     if v is None:
         return default
     v = as_dim(v)
@@ -264,7 +264,7 @@ def _bound(v: Any, n: Dim, default: Dim, shift: int) -> Dim:
 
 
 def _clamped(v: Dim, n: Dim) -> Dim:
-    """v cut to [0, n]."""
+    """Clamp v to [0, n]."""
     if isinstance(n, int):
         low, high = (v, v) if isinstance(v, int) else bounds.bounds(v)
         if low >= 0 and high <= n:
@@ -291,7 +291,7 @@ def _length(begin: Dim, end: Dim) -> Dim:
 
 # ---------------------------------------------------------------- indices from arrays
 def _constant_index(value: Any, n: Dim, axis: int) -> UOp:
-    """An array of indices known now, counted from the front where the size is known."""
+    """Make a known array of indices; if the size is known, count the indices from the front."""
     array = checks.array("index", value)
     if array.size == 0 and isinstance(value, list):
         array = array.astype(np.int64)
@@ -311,9 +311,9 @@ def _constant_index(value: Any, n: Dim, axis: int) -> UOp:
 
 
 def in_range(i: UOp, n: Dim) -> UOp:
-    """An index of n elements, of dtype index: negative ones count from the end, as in NumPy;
-    INVALID where it is outside, so that a read gives 0, and nothing is stored. Reads of `x[i]` have
-    that guard; those of a kernel written by hand need it where an index may be outside.
+    """An index of n elements, of dtype index. Negative indices count from the end, as in NumPy; an
+    index out of range is INVALID, so that a read gives 0 and a write does nothing. Reads of `x[i]`
+    have this guard; handwritten kernels need it where an index may be out of range.
 
     Examples:
         >>> x, i = uopc.constant([10, 20, 30]), uopc.constant([2, -3, 7])
@@ -333,12 +333,12 @@ def in_range(i: UOp, n: Dim) -> UOp:
 
 
 def between(i: UOp, n: Dim) -> UOp:
-    """An index counted from the front; INVALID where it is outside of 0 … n - 1."""
+    """Count an index from the front; INVALID outside of 0 … n - 1."""
     return _guarded(i, affine.const(0), dim_uop(n), i)
 
 
 def _guarded(i: UOp, start: UOp, end: UOp, value: UOp) -> UOp:
-    """`value` where start ≤ i < end, else INVALID; without checks that are proved."""
+    """`value` if start ≤ i < end, else INVALID; omits checks that are proved."""
     checks = []
     if not affine.at_most(start, i):
         checks.append(alu.binary(Ops.CMPLE, start, i))
@@ -352,9 +352,9 @@ def _guarded(i: UOp, start: UOp, end: UOp, value: UOp) -> UOp:
 
 # ---------------------------------------------------------------- the result of a[key]
 def result_layout(axes: list[AxisSelection], layout: list[int]) -> list[int]:
-    """The layout without dropped axes, with the index arrays, and ints beside them, as one BLOCK.
+    """Drop axes from the layout, and merge the index arrays, and ints beside them, into one BLOCK.
 
-    As in NumPy the block is in the place of the arrays if they are neighbours, else first.
+    As in NumPy, the block takes the place of the arrays if they are neighbours, else comes first.
     """
     if not any(x.index is not None and not x.dropped for x in axes):
         return [i for i in layout if i == NEW or (i >= 0 and not axes[i].dropped)]
@@ -367,12 +367,12 @@ def result_layout(axes: list[AxisSelection], layout: list[int]) -> list[int]:
 
 
 def advanced(x: AxisSelection) -> bool:
-    """True for an array of indices, and for an int, which is one beside arrays."""
+    """True for an array of indices, and for an int, which joins the arrays of its key."""
     return x.dropped or x.index is not None
 
 
 def _indexed(a: UOp, axes: list[AxisSelection], layout: list[int], block: Shape) -> UOp:
-    """INDEX of the window `a`: every axis up to the last that needs it gets an index."""
+    """Make the INDEX of the window `a`: every axis up to the last that needs an index gets one."""
     last = max(i for i, x in enumerate(axes) if x.index is not None)
     behind = 0  # axes of the result after this one, of those that indices make
     places: dict[int, int] = {}
@@ -393,7 +393,7 @@ def _indexed(a: UOp, axes: list[AxisSelection], layout: list[int], block: Shape)
 
 # ---------------------------------------------------------------- named selections
 def take(a: UOp, indices: Any, axis: int | None = None) -> UOp:
-    """Slices of `a` at integer indices along an axis; of the flattened array without it."""
+    """Slices of `a` at integer indices along an axis; without `axis`, of the flattened array."""
     if axis is None:
         return take(movement.reshape(a, (shapes.size(shapes.shape(a)),)), indices, 0)
     rank = len(shapes.shape(a))
@@ -476,8 +476,8 @@ def _triangle(a: UOp, k: int, lower: bool) -> UOp:
 
 # ---------------------------------------------------------------- axes
 def transpose(a: UOp, *axes: Any) -> UOp:
-    """All axes reversed; with two ints those axes swapped; with a tuple, or more than two ints, the
-    axes in that order (as permute). UserError unless each axis is there once.
+    """Reverse all axes; with two ints, swap these axes; with a tuple, or more than two ints, put
+    the axes in that order (as permute). UserError unless each axis is there once.
 
     Examples:
         >>> x = uopc.zeros((2, 3, 4))
@@ -503,7 +503,7 @@ def transpose(a: UOp, *axes: Any) -> UOp:
 
 
 def flatten(a: UOp, start: int = 0, end: int = -1) -> UOp:
-    """The axes from `start` to `end`, both included, as one.
+    """Merge the axes from `start` to `end`, both included, into one.
 
     UserError where `start` comes after `end`.
 
@@ -521,7 +521,7 @@ def flatten(a: UOp, start: int = 0, end: int = -1) -> UOp:
 
 
 def squeeze(a: UOp, axis: Any = None) -> UOp:
-    """Without the axes of size 1: all of them, or those named."""
+    """Remove axes of size 1: all, or those named."""
     dims = shapes.shape(a)
     ones = [i for i, d in enumerate(dims) if isinstance(d, int) and d == 1]
     if axis is not None:
@@ -533,7 +533,7 @@ def squeeze(a: UOp, axis: Any = None) -> UOp:
 
 
 def unsqueeze(a: UOp, axis: int) -> UOp:
-    """With a new axis of size 1 at `axis`.
+    """Insert a new axis of size 1 at `axis`.
 
     UserIndexError for a place beyond the last axis.
 
@@ -547,7 +547,7 @@ def unsqueeze(a: UOp, axis: int) -> UOp:
 
 
 def tiled(a: UOp, times: Sequence[Dim]) -> UOp:
-    """The array, repeated so many times along each of its axes."""
+    """Repeat the array along each axis."""
     dims = shapes.shape(a)
     split = movement.reshape(a, tuple([s for d in dims for s in (1, d)]))
     wide = movement.expand(split, tuple([s for d, t in zip(dims, times) for s in (t, d)]))
@@ -562,7 +562,7 @@ _VIEWS = frozenset((
 
 
 def assign(a: UOp, value: Any) -> UOp:
-    """Writes the value into a param or a view of one and returns the new value of that view.
+    """Write the value into a param or a view of a param, and return the new value of that view.
 
     The value broadcasts to the shape of `a`: else UserError; UserTypeError when its dtype differs.
 

@@ -72,7 +72,7 @@ def _vmax(u: UOp) -> Any:
 
 
 def _ranges(u: UOp) -> tuple[UOp, ...]:
-    """The loops this value is inside of, outer first.
+    """The loops around this value, outer first.
 
     Examples:
         >>> x, i, j = uopc.kernel_param(0, (3, 4)), uopc.UOp.range(3), uopc.UOp.range(4)
@@ -83,7 +83,7 @@ def _ranges(u: UOp) -> tuple[UOp, ...]:
 
 
 def _toposort(u: UOp, gate: Any = None) -> dict[UOp, None]:
-    """Every node below this one, sources first; `gate(u)` says whether to go below u.
+    """Every node below this node, sources first; `gate(u)` says whether to go below u.
 
     Examples:
         >>> n = uopc.variable("n", 1, 8)
@@ -117,9 +117,9 @@ def _float(u: UOp) -> float:
 
 
 def _simplify(u: UOp) -> UOp:
-    """An equal graph, smaller or the same: symbolic rules to a fixed point, written short.
+    """An equal graph, no larger: symbolic rules to a fixed point, in short form.
 
-    Simplified again, it stays as it is.
+    Simplifying the result again does not change it.
 
     Examples:
         >>> n = uopc.variable("n", 1, 8)
@@ -206,7 +206,7 @@ def _substitute(
 
 
 def _invalid(dtype: DType = dtypes.bool_) -> UOp:
-    """No value: as an index no access, so that a read gives 0 and a write does nothing.
+    """No value. As an index it means no access: a read gives 0 and a write does nothing.
 
     Examples:
         >>> x, i = uopc.constant([1.0, 2.0]), uopc.arange(2)
@@ -223,8 +223,8 @@ def _reversed(operator: Callable[[Operand, Operand], UOp]) -> Operator:
 
 
 def _left(function: Callable[[UOp, Operand], Result]) -> Callable[[UOp, Operand], Result]:
-    """The operator of a UOp on the left. An Array on the right answers by its own rules of dtypes,
-    so that both orders give the same."""
+    """Wrap an operator with a UOp on the left. If the right operand is an Array, let the Array
+    answer by its own dtype rules, so that both orders give the same."""
 
     @functools.wraps(function)
     def operator(a: UOp, b: Any) -> Any:
@@ -234,7 +234,7 @@ def _left(function: Callable[[UOp, Operand], Result]) -> Callable[[UOp, Operand]
 
 
 def _belongs(function: Callable[..., UOp], name: str) -> None:
-    """Say that a function which a table made is a method: documentation finds it by its place."""
+    """Mark a table's function as a method, so that documentation finds it as `UOp.name`."""
     function.__name__, function.__qualname__ = name, f"UOp.{name}"
     function.__module__ = UOp.__module__
 

@@ -1,4 +1,4 @@
-"""Normalisation and products, built of movement, elementwise and reduce.
+"""Normalisation and products, built of movement ops, elementwise ops and reduces.
 
 Products of float16, bfloat16 and fp8 accumulate in float32 and are rounded once to their dtype.
 """
@@ -24,7 +24,7 @@ from uopc.tensor.reductions import average
 
 # ---------------------------------------------------------------- normalisation
 def _shifted(a: UOp, axis: Any) -> UOp:
-    """Minus the maximum, so that the exponential cannot overflow."""
+    """Subtract the maximum, so that the exponential cannot overflow."""
     most = elementwise.detach(movement.reduce(a, "max", axis, keepdims=True))
     return alu.binary(Ops.SUB, a, most)
 
@@ -116,7 +116,7 @@ def rms_norm(a: UOp, weight: Operand = None, eps: float = 1e-6) -> UOp:
 
 
 def _wide_with(who: str, a: UOp, *others: Operand) -> tuple[UOp, DType, tuple[int, ...]]:
-    """`a` in the dtype to compute in, the dtype of the result, and the last axis."""
+    """Return `a` in the dtype to compute in, the dtype of the result, and the last axis."""
     rank = len(shapes.shape(a))
     if not rank:
         raise UserError(f"{who}: a scalar has no last axis")
@@ -128,7 +128,7 @@ def _wide_with(who: str, a: UOp, *others: Operand) -> tuple[UOp, DType, tuple[in
 
 
 def _scaled(x: UOp, last: tuple[int, ...], weight: Operand, bias: Operand, eps: float) -> UOp:
-    """x over the root of its mean square, times weight, plus bias."""
+    """Divide x by its root mean square, multiply by weight, and add bias."""
     square = average(alu.alu(x, Ops.MUL, x), last, keepdims=True)
     root = alu.alu(alu.binary(Ops.ADD, square, eps), Ops.SQRT)
     out = alu.alu(x, Ops.MUL, alu.alu(root, Ops.RECIPROCAL))
@@ -152,7 +152,7 @@ def product_sum(x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
 
 
 def matmul(a: Operand, b: Operand) -> UOp:
-    """The matrix product as numpy.matmul: vectors, matrices, batches that broadcast."""
+    """The matrix product as numpy.matmul, of vectors, matrices, and batches that broadcast."""
     x, y = operands.paired(a, b, "matmul")
     left, right = shapes.shape(x), shapes.shape(y)
     if not left or not right:

@@ -1,4 +1,4 @@
-"""NumPy meets a UOp: its functions build graphs, and it makes no array of one.
+"""NumPy's protocols on a UOp: NumPy's functions build graphs, and never make an array of a UOp.
 
 `uopc.numpy` has the functions; it is imported when NumPy first asks.
 """
@@ -33,12 +33,12 @@ def array_namespace(a: UOp, /, *, api_version: str | None = None) -> Any:
 
 
 def array(a: UOp, dtype: Any = None, copy: Any = None) -> NoReturn:
-    """Refused: a graph has no value before it is compiled and called."""
+    """Refuse: a graph has no value before it is compiled and called."""
     raise UserTypeError("a UOp has no value: compile the graph, and call the program with arrays")
 
 
 def contains(a: UOp, value: Any) -> NoReturn:
-    """Refused: `value in a` would compare UOps as objects."""
+    """Refuse: `value in a` would compare UOps as objects."""
     raise UserTypeError("v in x: UOps have no values to search; x.eq(v).any() is their answer")
 
 
@@ -59,7 +59,7 @@ OF_ARRAYS: Final = {
 
 
 def missing(name: str, instead: str) -> property:
-    """An attribute that a UOp lacks: UserAttributeError, so that `hasattr` is False."""
+    """An attribute that a UOp lacks: raises UserAttributeError, so that `hasattr` is False."""
 
     def refuse(a: UOp) -> NoReturn:
         message = f"a UOp has no {name}: write {instead}"

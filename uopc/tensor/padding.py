@@ -1,4 +1,4 @@
-"""Wider arrays: with a number that is computed around them, or with elements of their own."""
+"""Padded arrays: with a computed number, or with elements of the array."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MODES = ("edge", "reflect", "symmetric", "wrap")
 
 
 def filled(a: UOp, widths: Sequence[tuple[Dim, Dim]], number: UOp) -> UOp:
-    """`a` with (before, after) more elements along each axis, all of them `number`, a scalar of the
-    same dtype. UserError for one with dimensions."""
+    """Pad `a` by (before, after) elements along each axis with `number`, a scalar of the same
+    dtype. UserError for a number with dimensions."""
     if shapes.shape(number):
         got = shapes.show(shapes.shape(number))
         raise UserError(f"pad: a constant is one number, got {got}")
@@ -28,10 +28,9 @@ def filled(a: UOp, widths: Sequence[tuple[Dim, Dim]], number: UOp) -> UOp:
 
 
 def repeated(a: UOp, axis: int, mode: str, before: int, after: int) -> UOp:
-    """`a` with elements of its own before and behind an axis, as NumPy's modes `edge`, `reflect`,
-    `symmetric` and `wrap` say: slices of it where each is there once, else the elements at computed
-    places. UserError for an axis without elements.
-    """
+    """Pad an axis of `a` with its own elements, by NumPy's modes `edge`, `reflect`, `symmetric` and
+    `wrap`. Each side is a slice, or if it repeats elements, a gather at computed indices. UserError
+    for an axis without elements."""
     n = shapes.shape(a)[axis]
     if n == 0 and before + after:
         raise UserError(f"pad: axis {axis} has no elements to repeat")
@@ -58,7 +57,7 @@ def repeated(a: UOp, axis: int, mode: str, before: int, after: int) -> UOp:
 
 
 def _places(mode: str, n: Dim, before: int, after: int) -> UOp:
-    """The element of the axis that stands at each place of the padded one."""
+    """The index in the axis of each element of the padded axis."""
     i: UOp = leaves.iota(before + n + after) - before
     if mode == "edge":
         nearest: UOp = i.maximum(0).minimum(n - 1)

@@ -1,8 +1,8 @@
-"""Values that derivatives take as one function: `primitive`.
+"""Values that derivatives treat as one function: `primitive`.
 
     asin(x)  →  primitive(polynomials of x, x, name=asin): its derivative is 1 / sqrt(1 - x^2)
 
-A compile takes the value and forgets the rest.
+A compile uses the value and drops the rest.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from uopc.ir.core.uop import UOp, intern
 
 
 def primitive(value: UOp, name: str, *operands: UOp, details: tuple[int, ...] = ()) -> UOp:
-    """The value, as the function `name` of the operands, and of integers besides.
+    """Mark the value as the function `name` of the operands and of the integers `details`.
 
     `derivatives/primitives.py` has the rules of the functions, also for batches. Constants, and
-    values inside of the loops of a kernel, are given as they are.
+    values inside of a kernel's loops, are returned unmarked.
     """
     if leaves.constant_in(value) is not None or ranges.ranges(value):
         return value

@@ -76,7 +76,7 @@ def fold_in(key: UOp, data: Any) -> UOp:
 
 # ---------------------------------------------------------------- numbers
 def bits(key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.uint32) -> UOp:
-    """Integers of which every bit is random, of an unsigned dtype. UserTypeError for another.
+    """Integers of an unsigned dtype with every bit random. UserTypeError for another dtype.
 
     `shape` is a size or several, ints or variables. The generator is threefry-2x32 with 20 rounds
     (J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, "Parallel Random Numbers: As Easy as 1,
@@ -96,7 +96,7 @@ def uniform(
     key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.float32, low: float = 0.0,
     high: float = 1.0,
 ) -> UOp:  # fmt: skip
-    """Floats in [low, high), which are numbers: never `high` itself.
+    """Floats in [low, high), never `high` itself; low and high are numbers.
 
     In [0, 1) they are the multiples of 2⁻ᵖ, all equally likely, where a float has p bits (24 for
     float32). UserTypeError for a dtype that is not of 16 to 64 bits, UserError unless low < high.
@@ -132,8 +132,8 @@ def normal(key: UOp, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
     """Floats of the standard normal distribution (Box and Muller's method). They are as exact as
     `log` and `cos`: the interpreter may differ in the last places.
 
-    No float32 or narrower one is farther than 6.7 from 0, no float64 farther than 8.6.
-    UserTypeError for a dtype that is not a float of 16 to 64 bits.
+    Numbers of float32 or narrower are within 6.7 of 0, of float64 within 8.6. UserTypeError for a
+    dtype that is not a float of 16 to 64 bits.
 
     (G. E. P. Box and M. E. Muller, "A Note on the Generation of Random Normal Deviates", 1958.)
 
@@ -174,8 +174,8 @@ def bernoulli(key: UOp, p: Any = 0.5, shape: Any = ()) -> UOp:
 
 
 def randint(key: UOp, shape: Any, low: int, high: int, dtype: DTypeLike = dtypes.int32) -> UOp:
-    """Integers from low to high - 1, which are ints. The probabilities of two of them differ by
-    less than one part in 2³².
+    """Integers from low to high - 1; low and high are ints. The probabilities of any two results
+    differ by less than one part in 2³².
 
     UserError unless low < high and both ends fit into the dtype; UserTypeError for a dtype that is
     not an integer.
@@ -217,7 +217,7 @@ def randint(key: UOp, shape: Any, low: int, high: int, dtype: DTypeLike = dtypes
 
 # ---------------------------------------------------------------- words
 def float_dtype(who: str, dtype: DTypeLike) -> DType:
-    """The dtype; UserTypeError for one of which no random numbers are made."""
+    """Return the dtype; UserTypeError unless random numbers can have it."""
     found = checks.any_dtype(who, dtype)
     if found not in _PRECISION:
         raise UserTypeError(
@@ -227,7 +227,7 @@ def float_dtype(who: str, dtype: DTypeLike) -> DType:
 
 
 def _word(who: str, name: str, value: Any) -> UOp:
-    """An integer as a scalar uint64; negative ones in two's complement."""
+    """An integer as a scalar uint64; negative integers in two's complement."""
     if isinstance(value, UOp):
         dims = shapes.shape(value)
         if dims or not value.dtype.is_int:
@@ -247,7 +247,7 @@ def _row(keys: UOp, i: int) -> UOp:
 
 
 def _key_word(who: str, key: Any) -> UOp:
-    """The first number of a key in the low half of a uint64, the second in the high one."""
+    """Pack a key into a uint64: the first number is the low half, the second the high half."""
     if not isinstance(key, UOp):
         raise UserTypeError(f"{who}: the key must be a UOp, as of random.key(seed), got {key!r}")
     dims = shapes.shape(key)
@@ -266,7 +266,7 @@ def _swapped(word: UOp) -> UOp:
 
 
 def _halves(word: UOp, *, high_first: bool) -> UOp:
-    """The two halves of each uint64 as a last axis of uint32."""
+    """Split each uint64 into two uint32 along a new last axis."""
     low, high = cast(word, dtypes.uint32), cast(word >> 32, dtypes.uint32)
     return movement.stack(*((high, low) if high_first else (low, high)), axis=-1)
 
@@ -289,7 +289,7 @@ def bits_of(who: str, key: UOp, dims: shapes.Shape, dtype: DType) -> UOp:
 
 
 def below(who: str, key: UOp, dims: shapes.Shape, count: int | UOp) -> UOp:
-    """A random uint64 below a count of at most 2**32 for each element."""
+    """A random uint64 below `count`, which is at most 2**32, for each element."""
     limit = cast(count, dtypes.uint64) if isinstance(count, UOp) else count
     return _high_product(bits_of(who, key, dims, dtypes.uint64), limit)
 
@@ -303,7 +303,7 @@ def _unit(who: str, key: UOp, dims: shapes.Shape, dtype: DType) -> UOp:
 
 
 def _high_product(a: UOp, b: int | UOp) -> UOp:
-    """The upper 64 bits of the product of a uint64 and a number below 2**64, or another."""
+    """The upper 64 bits of the product of a uint64 and a number below 2**64, or a second uint64."""
     mask = (1 << 32) - 1
     a_low, a_high, b_low, b_high = a & mask, a >> 32, b & mask, b >> 32
     middle = a_high * b_low + ((a_low * b_low) >> 32)

@@ -52,13 +52,13 @@ def _group_size(dims: Shape, axes: tuple[int, ...], dtype: DType) -> UOp:
 
 
 def average(x: UOp, axes: tuple[int, ...], keepdims: bool) -> UOp:
-    """The mean of wide floats over normal axes."""
+    """The mean of wide floats over axes counted from the front."""
     total = movement.reduce(x, "add", axes, keepdims)
     return alu.alu(total, Ops.FDIV, _group_size(shapes.shape(x), axes, x.dtype))
 
 
 def _mean_types(t: DType) -> tuple[DType, DType]:
-    """The dtypes in which a mean is computed and given."""
+    """The dtype in which a mean is computed, and the dtype of the result."""
     given = t if t.is_float else dtypes.float32
     return dtypes.accumulator(given), given
 
@@ -98,7 +98,7 @@ def std(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0)
 
 # ---------------------------------------------------------------- places
 def _place(op: ReduceOp) -> Callable[..., UOp]:
-    """The place of the first element that is the best by `op`, or of the first NaN."""
+    """Make the function for the index of the first best element by `op`, or of the first NaN."""
     who = f"arg{op}"
 
     def function(a: UOp, axis: int | None = None, keepdims: bool = False) -> UOp:
@@ -129,7 +129,7 @@ argmax, argmin = _place("max"), _place("min")
 
 
 def along(a: UOp, after: int) -> UOp:
-    """`a` with `after` axes of size 1 behind its own; a scalar, which broadcasts, stays."""
+    """Append `after` axes of size 1 to `a`; a scalar, which broadcasts, stays."""
     dims = shapes.shape(a)
     return movement.reshape(a, (*dims, *(1,) * after)) if dims and after else a
 

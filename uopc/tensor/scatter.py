@@ -25,11 +25,11 @@ from uopc.tensor.primitive import primitive
 
 
 def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:
-    """`a` with rows combined, one after another, with those of the value (replaced without op).
+    """Combine rows of `a`, one after another, with rows of the value; without op, replace the rows.
 
-    Update i is for row places[i]; where that is outside, a row is written with what it holds, which
-    costs less than a branch; where there may be no row, there is a branch. The value is a number,
-    or has the shape of the places and that of a row of `a`. Sums and products of narrow floats
+    Update i changes row places[i]. If the place is outside, the kernel rewrites a row unchanged,
+    which costs less than a branch; if `a` may have no rows, it branches. The value is a number, or
+    has the shape of the places and that of a row of `a`. Sums and products of narrow floats
     accumulate in float32, and are rounded once.
     """
     dims, (updates,) = shapes.shape(a), shapes.shape(places)
@@ -65,7 +65,7 @@ def scatter(a: UOp, places: UOp, value: UOp, op: Op | None) -> UOp:
 
 
 def _row(place: UOp, rows: shapes.Dim) -> UOp:
-    """The row at a place, as an index; one behind the last row for a place outside."""
+    """The row at a place, as an index; for a place outside, the row after the last."""
     if place.dtype.bits < 64 and bounds.max_dim(rows) <= 1 << 31:
         # As an unsigned number a negative one is behind the last row.
         return cast(bitcast(cast(place, dtypes.int32), dtypes.uint32), dtypes.index)

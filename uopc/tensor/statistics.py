@@ -1,4 +1,4 @@
-"""Statistics of elements: histograms, quantiles, reductions without the NaNs."""
+"""Statistics of elements: histograms, quantiles, reductions that skip NaN."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def histogram(
 
 
 def densities(counts: UOp, edges: UOp, t: DType) -> UOp:
-    """Counts per width of the bin, as parts of the total: their integral is 1."""
+    """Counts divided by the bin width and the total, so that the integral is 1."""
     (n,) = shapes.shape(counts)
     e = cast(edges, t)
     widths = movement.shrink(e, [(1, n + 1)]) - movement.shrink(e, [(0, n)])
@@ -93,7 +93,7 @@ def _given_edges(given: Any) -> UOp:
 
 
 def _equal_bins(a: UOp, bins: int, given: Any, t: DType) -> UOp:
-    """The edges of equal bins, each the number that NumPy has."""
+    """The edges of equal bins, each equal to NumPy's."""
     if given is not None:
         first, last = _range(given)
         return operands.constant(np.linspace(first, last, bins + 1, dtype=t.numpy))
@@ -159,7 +159,7 @@ def quantile(
 
 
 def _median(who: str, skip: bool) -> Callable[..., UOp]:
-    """The middle element of the sorted ones, or the mean of the two in the middle."""
+    """Make the median: the middle of the sorted elements, or the mean of the two middle ones."""
 
     def function(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
         return quantile_of(who, a, 0.5, axis, keepdims, "midpoint", skip)
@@ -174,9 +174,9 @@ def quantile_of(
     who: str, a: UOp, q: Any, axis: Any, keepdims: bool, method: str, skip: bool, most: int = 1,
     dtype: DType | None = None,
 ) -> UOp:  # fmt: skip
-    """The quantile of the shares q / most; with `skip`, of the elements that are numbers.
+    """The quantile of the shares q / most. With `skip`, NaNs are skipped.
 
-    `dtype`: of the result; integers only for methods that choose an element.
+    `dtype`: the dtype of the result; integers only for methods that choose an element.
     """
     dims = shapes.shape(a)
     axes = movement.normal_axes(axis, len(dims), who)
@@ -198,7 +198,7 @@ def quantile_of(
 
 
 def _share(who: str, q: Any, most: int) -> UOp:
-    """Shares q / most as float64."""
+    """The shares q / most as float64."""
     plain = isinstance(q, (list, tuple, bool, int, float))
     share = operands.as_uop(checks.array(who, q) if plain else q, None, who)
     if share.dtype.kind == "bool":
@@ -212,7 +212,7 @@ def _share(who: str, q: Any, most: int) -> UOp:
 
 
 def _at_shares(x: UOp, share: UOp, method: str, skip: bool, made: DType) -> UOp:
-    """For each row the quantile of each share, in the dtype in which `made` is computed."""
+    """The quantile of each share for each row, in the dtype in which `made` is computed."""
     rows, n = shapes.shape(x)
     count = cast(dim_uop(n), dtypes.float64)
     ordered = sorting.sort(x, 1)
@@ -240,7 +240,7 @@ def _at_shares(x: UOp, share: UOp, method: str, skip: bool, made: DType) -> UOp:
 
 
 def _between(place: UOp, method: str, element: Callable[[UOp], UOp], given: DType) -> UOp:
-    """The value at a place, which may be between two elements; `given`: the dtype of the array."""
+    """The value at a place, which may lie between two elements; `given`: the array's dtype."""
     low, high = place.floor(), place.ceil()
     single = {"lower": low, "higher": high, "nearest": place.round()}
     if method in single:
@@ -252,10 +252,10 @@ def _between(place: UOp, method: str, element: Callable[[UOp], UOp], given: DTyp
 
 
 def between(below: UOp, above: UOp, part: UOp, given: DType) -> UOp:
-    """The value at a part of the way from one value to another: no value but these if they are
-    equal, or the part is 0. One function, whose derivatives equal values share.
+    """Interpolate from `below` to `above` by `part`. If both are equal, or the part is 0, the
+    result is `below` exactly. A single primitive, so that equal values share the derivative.
 
-    Where the part has a wider dtype than the `given` one, NumPy rounds the difference to that.
+    If the part is wider than the `given` dtype, the difference is rounded to `given`, as in NumPy.
     """
     if dtypes.accumulator(given) is below.dtype:
         value = below * (1.0 - part) + above * part
@@ -269,12 +269,12 @@ def between(below: UOp, above: UOp, part: UOp, given: DType) -> UOp:
 
 # ---------------------------------------------------------------- without NaN
 def filled(a: UOp, value: float) -> UOp:
-    """`a` with a value instead of each NaN."""
+    """Replace each NaN of `a` by a value."""
     return alu.where(a.eq(a), a, leaves.const(a.dtype, value)) if a.dtype.is_float else a
 
 
 def _of_filled(function: Callable[..., UOp], value: float) -> Callable[..., UOp]:
-    """A reduction of the elements that are not NaN; `value` has no part in it."""
+    """Make a reduction that skips NaN; `value` replaces NaN and does not affect the result."""
 
     def of_numbers(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
         return function(filled(a, value), axis, keepdims)
@@ -289,7 +289,7 @@ nanargmin = _of_filled(reductions.argmin, math.inf)
 
 
 def _extreme(op: ReduceOp, least: float) -> Callable[..., UOp]:
-    """The best of the elements that are not NaN; NaN where there is none."""
+    """Make the reduction to the best element that is not NaN; NaN if all are NaN."""
     of_filled = _of_filled(reductions.METHODS[op], least)
 
     def function(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
@@ -306,7 +306,7 @@ nanmax, nanmin = _extreme("max", -math.inf), _extreme("min", math.inf)
 
 
 def nanmean(a: UOp, axis: Any = None, keepdims: bool = False) -> UOp:
-    """The mean of the elements that are not NaN; NaN where there is none."""
+    """The mean of the elements that are not NaN; NaN if all are NaN."""
     if not a.dtype.is_float:
         return reductions.mean(a, axis, keepdims)
     x = cast(a, dtypes.accumulator(a.dtype))
@@ -319,8 +319,8 @@ def _numbers(x: UOp, axis: Any, keepdims: bool) -> UOp:
 
 
 def nanvar(a: UOp, axis: Any = None, keepdims: bool = False, correction: float = 0) -> UOp:
-    """The variance of the elements that are not NaN: squared distances from their mean over
-    (count - correction); NaN where that is not positive."""
+    """The variance of the elements that are not NaN: squared distances from their mean over (count
+    - correction); NaN if the divisor is not positive."""
     if not a.dtype.is_float:
         return reductions.var(a, axis, keepdims, correction)
     return cast(_nanvar("nanvar", a, axis, keepdims, correction), a.dtype)

@@ -548,12 +548,12 @@ def row(name: str) -> UFunc:
 
 
 def operator(onnx: str) -> Callable[..., UOp]:
-    """The function that an operator of ONNX is."""
+    """The function of an ONNX operator."""
     return next(row.function for row in ROWS if row.onnx == onnx)
 
 
 def methods() -> dict[str, Callable[..., UOp]]:
-    """The methods of UOp, with their docstrings."""
+    """The methods of UOp; sets their docstrings."""
     made = {row.name if row.method is True else row.method: row for row in ROWS if row.method}
     for name, row in made.items():
         row.function.__doc__ = _method_doc(row, name)
@@ -574,7 +574,7 @@ def methods() -> dict[str, Callable[..., UOp]]:
 
 
 def _method_doc(row: UFunc, name: str) -> str:
-    """The docstring of a method, whose operands are x, the node, and b."""
+    """The docstring of a method; its operands are x, the node, and b."""
     made = _made(row) + KINDS[row.takes][0]
     doc = row.doc
     if row.operands == 2:
@@ -595,7 +595,7 @@ def reduction_doc(row: Reduction, more: str) -> str:
 
 
 def routine(function: Function) -> Function:
-    """The function of `uopc.numpy` with the docstring of its row."""
+    """Give a function of `uopc.numpy` the docstring of its row."""
     row = next(row for row in ROUTINES if row.name == function.__name__)
     shown = examples.of_function(f"{row.where}{row.name}", row.example, row.several)
     function.__doc__ = f"{row.doc}\n\n{row.more}{row.numpy}{shown}"

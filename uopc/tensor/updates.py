@@ -1,7 +1,7 @@
-"""`a.at[key].set(v)`: an array with some elements replaced or combined; `a` stays as it is.
+"""`a.at[key].set(v)`: an array with some elements replaced or combined; `a` stays unchanged.
 
-Ints and slices put the values in place by movement ops. For arrays of indices a kernel makes the
-updates in a copy, in row-major order.
+For ints and slices, movement ops put the values in place. For arrays of indices, a kernel updates a
+copy, in row-major order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class At(Generic[A]):
         self._update = update
 
     def set(self, value: Any) -> A:
-        """The array with these elements replaced; of several values for one the last counts.
+        """The array with these elements replaced; an element with several values gets the last.
 
         Examples:
             >>> x = uopc.constant([1, 2, 3])
@@ -57,7 +57,7 @@ class At(Generic[A]):
         return self._update("set", value)
 
     def add(self, value: Any) -> A:
-        """The array with the values added, all of them where several are for one element.
+        """The array with the values added; several values for an element are all added.
 
         Examples:
             >>> x = uopc.constant([1, 2, 3])
@@ -100,7 +100,7 @@ class At(Generic[A]):
 class Indexed(Generic[A]):
     """`a.at`: takes a key in brackets.
 
-    The result is what has `set`, `add`, `mul`, `min` and `max`.
+    The result has the methods `set`, `add`, `mul`, `min` and `max`.
 
     Examples:
         >>> x = uopc.constant([1, 2, 3])
@@ -132,12 +132,12 @@ def at(a: UOp) -> UpdatesByKey[UOp]:
 
 
 def refused(a: Any, key: Any, value: Any) -> NoReturn:
-    """`a[key] = value` is refused: an array of a graph is a value."""
+    """Refuse `a[key] = value`: an array of a graph is a value."""
     raise UserTypeError("x[i] = v: a value is not written; x = x.at[i].set(v) is the array with it")
 
 
 def updated(a: UOp, key: Any, how: str, value: Any) -> UOp:
-    """`a` with the elements that `key` names combined with the values."""
+    """Combine the elements of `a` that `key` names with the values."""
     new = fold.cast(operands.as_uop(value, a.dtype, f"at[].{how}"), a.dtype)
     mask = _mask(a, key, shapes.shape(new))
     if mask is not None:
@@ -163,8 +163,8 @@ def updated(a: UOp, key: Any, how: str, value: Any) -> UOp:
 
 
 def _mask(a: UOp, key: Any, given: shapes.Shape) -> UOp | None:
-    """The mask of the array's shape that a key is, for values that have a place for each element;
-    None for a known mask and values for its own elements."""
+    """The key as a mask of the array's shape, if the values broadcast to the whole array; None for
+    other keys, and for a known mask whose values are for the chosen elements alone."""
     known = known_mask(key)
     if known is not None:
         whole = known.shape == shapes.shape(a) and (given == known.shape or not given)
@@ -191,14 +191,14 @@ def _combined(a: UOp, how: str, value: UOp) -> UOp:
 
 
 def _put(a: UOp, value: UOp, axes: list[AxisSelection], how: str) -> UOp:
-    """`a` with a value, which has an axis for each of `a`, in the windows of the axes."""
+    """Combine the windows of `a` with a value, which has as many axes as `a`."""
     placed = _placed(_combined(windowed(a, axes), how, value), axes, a)
     everywhere = leaves.full(leaves.const(dtypes.bool_, True), shapes.shape(value))
     return alu.where(_placed(everywhere, axes, a), placed, a)
 
 
 def _placed(value: UOp, axes: list[AxisSelection], a: UOp) -> UOp:
-    """The value at its places among the elements of `a`, and 0 around it."""
+    """Move the value to its places among the elements of `a`, with 0 around it."""
     for i, x in enumerate(axes):
         step = abs(x.step)
         if step > 1:
@@ -220,7 +220,7 @@ def _placed(value: UOp, axes: list[AxisSelection], a: UOp) -> UOp:
 def _scattered(
     a: UOp, axes: list[AxisSelection], block: shapes.Shape, value: UOp, how: str
 ) -> UOp:
-    """`a` with the rows of the value combined with the elements that the index arrays name."""
+    """Combine the elements of `a` at the index arrays with the rows of the value."""
     dims = shapes.shape(a)
     picked = [i for i, x in enumerate(axes) if advanced(x)]
     kept = [i for i in range(len(dims)) if i not in picked]
@@ -240,7 +240,7 @@ def _scattered(
 
 
 def _rows(x: AxisSelection, block: shapes.Shape) -> UOp:
-    """The index of each update on an axis; one that is out of range equals no place."""
+    """The unguarded index of each update along an axis; the kernel skips indices out of range."""
     if x.index is None:
         return movement.expand(dim_uop(x.begin), block)
     index = x.index

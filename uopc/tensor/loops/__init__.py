@@ -1,1 +1,1 @@
-"""Loops and branches in the graph, of bodies that are FUNCTIONs."""
+"""Loops and branches in the graph; their bodies are FUNCTIONs."""

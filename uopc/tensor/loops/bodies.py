@@ -1,4 +1,4 @@
-"""The bodies of loops and branches: a FUNCTION of their arguments, and of values from outside."""
+"""The bodies of loops and branches: a FUNCTION of arguments and of values from outside."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SLOTS = 1 << 20  # of a level
 
 
 def closed(results: Sequence[UOp], arguments: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
-    """The FUNCTION of the results, whose first slots are the arguments in order; and the values
-    from outside that it needs, which are its other slots. What does not depend on the arguments is
-    outside: it is computed once."""
+    """Return the FUNCTION of the results, and the values from outside that it needs. The first
+    slots are the arguments in order, the others the values from outside. A value that does not
+    depend on the arguments is computed once, outside."""
     inside = set(arguments)
     # Bodies inside are closed, but may fill the same storage.
     nodes = calls.graph_order(results, calls.outside_bodies, inside.__contains__)
@@ -49,8 +49,8 @@ def closed(results: Sequence[UOp], arguments: Sequence[UOp]) -> tuple[UOp, list[
 
 
 def _filled_storage(call: UOp) -> list[UOp]:
-    """The storage of its own that a kernel takes, and the effects that fill it first: a kernel may
-    write to it, so that each step needs its own."""
+    """The buffers passed to a kernel, and the effects that fill them. The kernel may write to a
+    buffer, so each step needs a new one."""
     found: list[UOp] = []
     for a in call.src[1:]:
         row = [a]
@@ -62,7 +62,7 @@ def _filled_storage(call: UOp) -> list[UOp]:
 
 
 def params(body: UOp) -> list[UOp]:
-    """The params of a body, without those of bodies inside of it."""
+    """The params of a body, except params of inner bodies."""
     return [p for p in calls.params(body) if is_slot(p)]
 
 
@@ -72,17 +72,17 @@ def slot_of(param: UOp) -> int:
 
 
 def is_slot(param: UOp) -> bool:
-    """True if a param is one of a body."""
+    """True if a param belongs to a body."""
     return int(param.arg.slot) >= _FIRST_SLOT
 
 
 def level_of(param: UOp) -> int:
-    """The depth of the bodies inside of the body of a param."""
+    """The depth of the nesting of bodies inside the body that a param belongs to."""
     return int(param.arg.slot) // _SLOTS
 
 
 def results(body: UOp, arguments: Sequence[UOp]) -> list[UOp]:
-    """The results of a body for these arguments."""
+    """Substitute these arguments into a body, and return its results."""
     mapping = {u: arguments[slot_of(u)] for u in params(body)}
     root = intern(Ops.TUPLE, dtypes.void, body.src)
     return list(rebuild.rebuild(root, mapping).src)

@@ -1,7 +1,8 @@
-"""Choices between branches in the graph: all are computed, and each value of the result is chosen.
+"""Choices between branches in the graph: compute all branches, then choose each value of the
+result.
 
-Derivatives take the choice as one function, so that they differentiate each branch by itself and
-choose afterwards: what is infinite in a branch that is not chosen meets no zero.
+Derivatives treat the choice as one function: they differentiate each branch by itself and choose
+afterwards, so that an infinite value in an unchosen branch is never multiplied by 0.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ def chosen(
     which: UOp, branches: Sequence[Sequence[UOp]], given: Mapping[UOp, UOp],
     values: Sequence[Sequence[UOp]] | None = None,
 ) -> list[UOp]:  # fmt: skip
-    """The results of one of the branches, which give values of the same dtypes and shapes.
+    """The results of one of the branches; all branches give values of the same dtypes and shapes.
 
-    `which`: a bool chooses the first or the second, False or True; an integer counts them, and the
-    nearest one is taken if there is none of that number. If it has dimensions, all values have them
-    in front. `given`: PARAMs that stand for arguments in the branches. `values`: what the branches
-    give for these, if it is known.
+    `which`: a bool chooses the first (False) or the second branch (True); an integer is the number
+    of the branch, clamped to the last or first. If `which` has dimensions, all values have them in
+    front. `given`: values of the PARAMs that stand for arguments in the branches. `values`: the
+    results of the branches for these arguments, if known.
     """
     count, flat = len(branches[0]), [u for row in branches for u in row]
     body, taken = bodies.closed(flat, list(given))
@@ -40,7 +41,7 @@ def chosen(
 
 
 def _choice(which: UOp, values: Sequence[UOp]) -> UOp:
-    """One of the values, of the same shape."""
+    """Choose one of the values, which have the same shape."""
     own, dims = shapes.shape(which), shapes.shape(values[0])
     wide = movement.reshape(which, (*own, *(1,) * (len(dims) - len(own))))
     if which.dtype is dtypes.bool_:

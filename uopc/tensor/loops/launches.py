@@ -23,8 +23,8 @@ from uopc.tensor.loops import bodies
 
 
 def iterated(step: Callable[[UOp], UOp], first: UOp, times: int) -> UOp:
-    """`step` of `first`, and of what it gives, so many times in all. A step keeps the shape and the
-    dtype, and has no derivative: use `scan` for one."""
+    """Apply `step` to `first` `times` times. A step keeps the shape and the dtype, and has no
+    derivative: use `scan` for derivatives."""
     carried = leaves.located(functions.param(0, first))
     body, constants = bodies.closed([step(carried)], [carried])
     return repeated(body, [first], [], constants, times, reverse=False)[0]
@@ -34,7 +34,7 @@ def repeated(
     body: UOp, first: Sequence[UOp], xs: Sequence[UOp], constants: Sequence[UOp], length: Dim,
     reverse: bool,
 ) -> list[UOp]:  # fmt: skip
-    """The results of `scan.scan`. Each step runs the kernels of the body once more."""
+    """The results of `scan.scan`; each step launches the kernels of the body."""
     outputs = body.src[len(first) :]
     if length == 0:
         empty = [leaves.full(leaves.const(u.dtype, 0), (0, *shapes.shape(u))) for u in outputs]
@@ -71,7 +71,7 @@ def _step(
 
 
 def _with_row(stack: UOp, done: UOp, value: UOp, reverse: bool) -> UOp:
-    """The stack after its row for this step is written."""
+    """The stack after writing this step's row."""
     dims = shapes.shape(stack)
     ours = creation.kernel_param(0, dims, stack.dtype)
     steps = movement.index(creation.kernel_param(1, (), dtypes.int64)).cast(dtypes.index)

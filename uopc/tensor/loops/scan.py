@@ -2,10 +2,10 @@
 
     for t < n:  carry, y[t] = body(carry, x[t], constants)
 
-A loop is one kernel, with the loops in its body. If the body is small and has none, what is carried
-stays in registers and every element is spelled out; else it is in memory, and each sum of the body
-is stored before it is used. Steps with kernels of their own, or worth some, are launches in a loop
-(`launches.py`).
+A loop is one kernel, including the loops in its body. If the body is small and has no loops, the
+carried values stay in registers and every element is unrolled. Otherwise the carried values are in
+memory, and each sum of the body is stored before it is used. If a step has, or deserves, its own
+kernels, the loop launches them in each step (`launches.py`).
 """
 
 from __future__ import annotations
@@ -42,11 +42,10 @@ Values = tuple[UOp, ...]
 
 
 class Way(NamedTuple):
-    """The way that a loop runs. `reverse`: from the last step to the first one. `every`: reverse
-    mode keeps the carried values of every so many steps, and computes those between again; 0: of
-    each step. `unroll`: so many steps follow each other in the body of a kernel that keeps them in
-    registers.
-    """
+    """Options of a loop. `reverse`: run from the last step to the first. `every`: reverse mode
+    keeps the carried values of every `every`-th step and recomputes those between; 0: keep all.
+    `unroll`: the number of steps in the body of a kernel that keeps the carried values in
+    registers."""
 
     reverse: bool = False
     every: int = 0
@@ -64,7 +63,7 @@ def scan(
     """The last carried values, and the other results of each step along a new first dimension.
 
     `body`: a FUNCTION of the carried values, the elements of xs along their first dimension, and
-    constants; it gives the next carried values, and more.
+    constants; returns the next carried values and the step's results.
     """
     if _has_kernels(body) or _has_large_steps(body):
         made = launches.repeated(body, first, xs, constants, length, way.reverse)
@@ -78,9 +77,9 @@ def scan(
 
 
 def while_loop(body: UOp, first: Sequence[UOp], constants: Sequence[UOp]) -> list[UOp]:
-    """The carried values when the last one, a bool, does not hold.
+    """The carried values once the last carried value, a bool, is False.
 
-    `body`: a FUNCTION of the carried values and constants that gives the next carried values.
+    `body`: a FUNCTION of the carried values and constants that returns the next carried values.
     """
     if _has_kernels(body):
         raise Unsupported("a while_loop around a sort, a kernel or an exchange")
@@ -90,14 +89,14 @@ def while_loop(body: UOp, first: Sequence[UOp], constants: Sequence[UOp]) -> lis
 
 
 def _has_kernels(body: UOp) -> bool:
-    """True if other kernels than those of loops are in a body, or what devices exchange."""
+    """True if a body has kernels that are not loops, or exchanges between devices."""
     nodes = _order(_plain(body).src)
     kernels = (Ops.CALL, Ops.ACCUMULATE, Ops.SHARD, *GroupOp.Exchange)
     return any([u.op in kernels or (_is_loop(u) and _has_kernels(u.src[1])) for u in nodes])
 
 
 def _has_large_steps(body: UOp) -> bool:
-    """True if the steps are worth kernels of their own, with threads and tiles."""
+    """True if the steps deserve their own kernels, with threads and tiles."""
     nodes = _order(_plain(body).src)
     work = [u for u in nodes if u.op.is_alu] + [u.src[0] for u in nodes if u.op is Ops.REDUCE]
     sizes = [shapes.size(shapes.shape(u)) for u in work]
@@ -109,7 +108,7 @@ def _is_loop(u: UOp) -> bool:
 
 
 def _plain(body: UOp) -> UOp:
-    """A body without PRIMITIVEs but the loops in it, and without marks for derivatives."""
+    """Remove the PRIMITIVEs that are not loops and the marks for derivatives from a body."""
 
     def change(u: UOp, src: Values) -> UOp | None:
         mark = u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD)
@@ -119,7 +118,7 @@ def _plain(body: UOp) -> UOp:
 
 
 def _order(roots: Iterable[UOp]) -> list[UOp]:
-    """The nodes of a body. A loop in it is a node: its kernel is not looked at."""
+    """The nodes of a body in order. An inner loop is one node, without the nodes of its kernel."""
 
     def sources(u: UOp) -> Sequence[UOp]:
         return u.src[2:] if _is_loop(u) else calls.operands(u)
@@ -128,7 +127,7 @@ def _order(roots: Iterable[UOp]) -> list[UOp]:
 
 
 class _ScanKernel:
-    """The kernel of a loop in the making."""
+    """Builds the kernel of a loop."""
 
     def __init__(
         self, body: UOp, first: Sequence[UOp], xs: Sequence[UOp], constants: Sequence[UOp],
@@ -168,7 +167,7 @@ class _ScanKernel:
 
 
     def _opts(self) -> tuple[Opt, ...] | None:
-        """The Opts of a loop in registers; None for those that a schedule chooses."""
+        """The Opts of a loop in registers; None if the scheduler should choose."""
         n = 1 if self.length is None else min(self.way.unroll, bounds.max_dim(self.length))
         if n < 2 or not _total_elements(self.body.src[: self.count]):
             return None
@@ -181,7 +180,7 @@ class _ScanKernel:
 
 
 def _registers(body: UOp, count: int) -> bool:
-    """True if a body can be spelled out: its sizes are known, and no place is computed."""
+    """True if a body can be unrolled: it is small, with known sizes and no computed index."""
     nodes = _order(body.src)
     if any([_is_loop(u) for u in nodes]):
         return False
@@ -194,7 +193,7 @@ def _registers(body: UOp, count: int) -> bool:
 
 
 def _total_elements(nodes: Iterable[UOp]) -> int:
-    """The number of elements of nodes, whose sizes are known."""
+    """The number of elements of nodes; their sizes must be known."""
     return sum([int(shapes.size(shapes.shape(u))) for u in nodes])
 
 
@@ -205,11 +204,11 @@ def _places(dims: Shape) -> list[tuple[int, ...]]:
 def _ranges(
     length: Dim | None, axis: int, reverse: bool, going: Callable[..., UOp]
 ) -> tuple[Values, UOp]:
-    """The ranges around a body, and the element of xs that it takes. `going`: the last carried
+    """Make the ranges around a body, and the index of its element of xs. `going`: the last carried
     value after effects.
 
-    Without a length: 1, 2, 4, … iterations as long as the value holds, in each of which the body
-    runs if it holds.
+    Without a length, loops of 1, 2, 4, … iterations follow each other while `going` holds; in each
+    iteration the body runs only if `going` holds.
     """
     if length is not None:
         step = kernel.range(length, axis)
@@ -230,8 +229,8 @@ def _ended(effect: UOp, ranges: Values) -> UOp:
 
 # ---------------------------------------------------------------- in registers
 class _InRegisters(Elements):
-    """Every carried element is a register. The new values are put into other registers first, since
-    each may need all the old ones."""
+    """Keeps every carried element in a register. New values go to other registers first, because
+    each new value may need all old ones."""
 
     def __init__(self, loop: _ScanKernel) -> None:
         super().__init__(itertools.count(1))
@@ -301,7 +300,7 @@ class _InRegisters(Elements):
         return super().step(key)
 
     def _element(self, i: int, flat: int, *effects: UOp) -> UOp:
-        """An element of a carried value after effects."""
+        """Read an element of a carried value after effects."""
         return movement.index(kernel.after(self._carried[i], *effects), flat)
 
     def read(self, u: UOp, index: Index, guard: UOp) -> UOp | Needs:
@@ -317,7 +316,7 @@ class _InRegisters(Elements):
         return movement.index(loop.constants[slot - len(loop.xs)], *index)
 
     def reduced(self, u: UOp, index: Index, guard: UOp) -> Needs:
-        """The elements one by one."""
+        """Unroll the reduction into its elements."""
         dims = shapes.shape(u.src[0])
         keys = []
         for place in _places(tuple([dims[i] for i in u.arg.axes])):
@@ -341,7 +340,7 @@ class _Scope:
 
 
 class _InMemory(Elements):
-    """Carried values are arrays. Statements run in the order in which they are made."""
+    """Keeps carried values in arrays. Statements run in the order in which they are made."""
 
     def __init__(self, loop: _ScanKernel) -> None:
         super().__init__(itertools.count(1))
@@ -352,7 +351,7 @@ class _InMemory(Elements):
         self._stored: dict[UOp, UOp] = {}
 
     def effects(self) -> Values:
-        """The loop, after the first values are in the storage of the final ones."""
+        """Emit the loop; the storage of the final values starts with the first values."""
         loop = self._loop
         finals = [self._temporary(u) if shapes.shape(u) == () else u for u in loop.finals]
         for final, first in zip(finals, loop.first):
@@ -367,7 +366,7 @@ class _InMemory(Elements):
     def _run(
         self, body: UOp, scope: _Scope, stacks: Sequence[UOp], how: tuple[Dim | None, int, bool]
     ) -> None:
-        """The statements of a loop, whose first values are in the storage of the final ones."""
+        """Emit the statements of a loop; the storage of the final values holds the first values."""
         begun, count, around = self._now, len(scope.finals), dict(self._stored)
         going = lambda *effects: movement.index(  # noqa: E731
             kernel.after(scope.finals[-1], *begun, *effects)
@@ -396,7 +395,7 @@ class _InMemory(Elements):
         self._stored = around  # another body may have the same nodes
 
     def _inner(self, u: UOp) -> list[UOp]:
-        """The storage of the results of a loop in the body, after its statements."""
+        """Emit the statements of an inner loop, and return the storage of its results."""
         count, inputs, reverse, fixed = (*u.arg.details[1:5], 0, 0, -1)[:4]
         body, *rest = u.src[1:]
         length: Dim | None = None
@@ -413,7 +412,7 @@ class _InMemory(Elements):
         return [*finals, *stacks]
 
     def _readable(self, value: UOp) -> UOp:
-        """A value that is read again and again: it gets storage, unless it is plain to read."""
+        """Store a value that is read repeatedly, unless it is a param or stored already."""
         inner = base(value)
         if inner.op is not Ops.PARAM and inner not in self._stored:
             self._stored[value] = self._stored_value(value)
@@ -425,13 +424,13 @@ class _InMemory(Elements):
         return storage
 
     def _temporary(self, like: UOp) -> UOp:
-        """Storage for a value: a register if it is one number."""
+        """Make storage for a value: a register if the value is a single number."""
         if shapes.shape(like) == ():
             return creation.buffer((), like.dtype, "reg")
         return self._loop.new(shapes.shape(like), like.dtype)
 
     def _statement(self, storage: UOp, lead: Index, value: UOp) -> None:
-        """Store the elements of a value, from the place `lead` on."""
+        """Store the elements of a value, at the index `lead` followed by the element's index."""
         self.memo.clear()  # what was read before may have changed
         self._each(storage, lead, shapes.shape(value), lambda at: self.lower((value, at, true())))
 
@@ -472,12 +471,12 @@ class _InMemory(Elements):
 
 
 def _computed(value: UOp, index: Index, guard: UOp) -> Needs:
-    """The element of a value that is not stored."""
+    """Compute the element of a value that is not stored."""
     return (yield [(value, index, guard)])[0]
 
 
 def _element(storage: UOp, index: Index, guard: UOp) -> UOp:
-    """An element of storage, where there is one: 0 where the guard does not hold."""
+    """Read an element of storage; 0 if the guard does not hold."""
     if guard.op is not Ops.CONST and index:
         index = (alu.where(guard, index[0], UOp.invalid(dtypes.index)), *index[1:])
     return movement.index(storage, *index)

@@ -27,7 +27,7 @@ from uopc.tensor.primitive import primitive
 
 # ---------------------------------------------------------------- arguments
 def _matrices(who: str, a: UOp, square: bool = True) -> tuple[UOp, DType]:
-    """The matrices in a dtype to compute in, and the dtype of the result."""
+    """Cast the matrices to the dtype to compute in; also return the dtype of the result."""
     dims = shapes.shape(a)
     if len(dims) < 2:
         raise UserError(f"{who}: needs matrices, 2 dimensions or more, got {show(dims)}")
@@ -38,20 +38,20 @@ def _matrices(who: str, a: UOp, square: bool = True) -> tuple[UOp, DType]:
 
 
 def _flat(a: UOp, rank: int = 2) -> UOp:
-    """The array with one dimension for all of its batch."""
+    """Reshape an array to one batch dimension."""
     dims = shapes.shape(a)
     kept = len(dims) - rank
     return movement.reshape(a, (shapes.size(dims[:kept]), *dims[kept:]))
 
 
 def mirrored(a: UOp) -> UOp:
-    """The transposed matrices."""
+    """Transpose the matrices."""
     return indexing.transpose(a, -1, -2)
 
 
 def _system(who: str, a: UOp, b: Operand) -> tuple[UOp, UOp, Shape, DType]:
-    """The matrices and right-hand sides of equations in one dtype, as batches of one dimension; the
-    shape of the solution, and its dtype."""
+    """Return the matrices and right-hand sides of equations in one dtype, each with one batch
+    dimension; the shape and the dtype of the solution."""
     left, right = operands.paired(a, operands.as_uop(b, a.dtype), who)
     left, t = _matrices(who, left)
     right = cast(right, left.dtype)
@@ -75,7 +75,7 @@ def _is_empty(dims: Shape) -> bool:
 
 # ---------------------------------------------------------------- Cholesky, QR
 def cholesky(a: UOp, upper: bool = False) -> UOp:
-    """The lower triangles L of a = L·Lᵀ, or with `upper` the upper ones of a = Uᵀ·U."""
+    """The lower triangles L of a = L·Lᵀ; with `upper`, the upper triangles U of a = Uᵀ·U."""
     checks.flag("cholesky", "upper", upper)
     x, t = _matrices("cholesky", a)
     dims = shapes.shape(x)
@@ -111,7 +111,7 @@ def qr(a: UOp, mode: Literal["reduced", "complete"] = "reduced") -> tuple[UOp, U
 def solve_triangular(
     a: UOp, b: Operand, lower: bool = False, trans: Any = 0, unit_diagonal: bool = False
 ) -> UOp:
-    """x of a·x = b for triangles a."""
+    """Solve a·x = b for triangular a."""
     who = "solve_triangular"
     is_lower = checks.flag(who, "lower", lower)
     unit = checks.flag(who, "unit_diagonal", unit_diagonal)
@@ -132,7 +132,7 @@ def solve_triangular(
 
 
 def solve(a: UOp, b: Operand) -> UOp:
-    """x of a·x = b."""
+    """Solve a·x = b for x."""
     left, right, dims, t = _system("solve", a, b)
     if _is_empty(dims):
         return creation.zeros(dims, t)
@@ -148,8 +148,8 @@ def inv(a: UOp) -> UOp:
 
 # ---------------------------------------------------------------- determinants
 def _pivots(who: str, a: UOp) -> tuple[UOp, UOp, DType]:
-    """Numbers along the last axis whose product is the determinant; the matrices; the dtype of the
-    result."""
+    """Return numbers along the last axis that multiply to the determinant; the matrices; the dtype
+    of the result."""
     x, t = _matrices(who, a)
     *batch, n, _ = dims = shapes.shape(x)
     if _is_empty(dims):

@@ -1,9 +1,9 @@
-"""Kernels that factor matrices of a batch and solve with them: ordered loops for each matrix.
+"""Kernels that factor matrices of a batch and solve with the factors: ordered loops per matrix.
 
     for b < batch: for k < n: for i: for block of columns: lanes j: w[b, i, j] -= ...
 
-Every matrix is copied into storage whose rows are whole blocks of lanes, so that no vector needs
-a mask; the length of the code does not depend on n. The loop over the batch has no order: threads
+Every matrix is copied into storage with rows of whole blocks of lanes, so that no vector needs a
+mask; the length of the code does not depend on n. The loop over the batch has no order: threads
 share it.
 """
 
@@ -33,7 +33,7 @@ Read = Callable[[UOp, UOp], UOp]
 
 
 class MatrixKernel:
-    """A kernel in the making: statements run in the order in which they are made."""
+    """Builds a kernel: statements run in the order in which they are made."""
 
     def __init__(self, batch: Dim, dtype: DType) -> None:
         self.batch, self.dtype = batch, dtype
@@ -46,15 +46,15 @@ class MatrixKernel:
 
     # ------------------------------------------------------------ storage
     def given(self, a: UOp) -> UOp:
-        """The storage of a value."""
+        """Store a value, and return its storage."""
         return self._used(elementwise.contiguous(a))
 
     def new(self, *dims: Dim, dtype: DType | None = None) -> UOp:
-        """New storage, of so many elements for each matrix."""
+        """New storage of this shape for each matrix."""
         return self._used(creation.buffer((self.batch, *dims), dtype or self.dtype))
 
     def result(self, *dims: Dim, dtype: DType) -> UOp:
-        """New storage, of so many elements for all iterations together."""
+        """New storage of this shape, shared by all iterations."""
         return self._used(creation.buffer(dims, dtype))
 
     def _used(self, storage: UOp) -> UOp:
@@ -64,7 +64,7 @@ class MatrixKernel:
         return storage
 
     def padded(self, n: Dim) -> Dim:
-        """The least multiple of the lanes that is not below n."""
+        """Round n up to a multiple of the lanes."""
         return as_dim(self._blocks(dim_uop(n)) * self.width)
 
     def _blocks(self, n: UOp) -> UOp:
@@ -76,7 +76,7 @@ class MatrixKernel:
 
     @contextlib.contextmanager
     def each(self, n: Any) -> Iterator[UOp]:
-        """A loop: its statements run for every i < n, in order."""
+        """Open a loop: its statements run for every i < n, in order."""
         i = self._range(as_dim(n))
         self._now = (*self._now, i)
         yield i
@@ -84,7 +84,7 @@ class MatrixKernel:
 
     @contextlib.contextmanager
     def lanes(self, end: Dim, first: UOp | None = None) -> Iterator[UOp]:
-        """Blocks of lanes, from the block of `first` to that of the last one before the end."""
+        """Open a loop over blocks of lanes, from the block of `first` to the last before `end`."""
         begin = None if first is None else first // self.width
         count = self._blocks(dim_uop(end))
         block = self._range(as_dim(count if begin is None else count - begin))
@@ -95,7 +95,7 @@ class MatrixKernel:
 
     @contextlib.contextmanager
     def vector(self, width: int) -> Iterator[UOp]:
-        """One block of so many lanes."""
+        """Open one block of `width` lanes."""
         lane = self._range(width, "lane")
         self._now = (*self._now, lane)
         yield lane
@@ -103,34 +103,34 @@ class MatrixKernel:
 
     # ------------------------------------------------------------ elements
     def anywhere(self, storage: UOp, *indices: Any) -> UOp:
-        """An element of storage that all iterations share, as it is now."""
+        """Read the present element of storage that all iterations share."""
         return movement.index(kernel.after(self._params[storage], *self._now), *indices)
 
     def at(self, storage: UOp, *indices: Any) -> UOp:
-        """An element of this matrix, as it is now."""
+        """Read the present element of this matrix."""
         return self.anywhere(storage, self.b, *indices)
 
     def set(self, storage: UOp, *indices: Any, to: Any) -> None:
-        """The statement that stores an element of this matrix."""
+        """Store an element of this matrix."""
         self.store([(self.at(storage, *indices), to)])
 
     def store(self, elements: list[tuple[UOp, Any]]) -> None:
-        """One statement that stores elements; the values are as before any of them."""
+        """Store elements by one statement; all values are read before any store."""
         self._now = (kernel.group(*[kernel.store(at, to) for at, to in elements]),)
 
     def sum(self, n: Any, term: Callable[[UOp], UOp]) -> UOp:
-        """The sum of the terms of all i < n."""
+        """Sum the terms of all i < n."""
         i = self._range(as_dim(n))
         return movement.reduce(term(i), Ops.ADD, i)
 
     def best(self, n: Any, op: Any, term: Callable[[UOp], UOp]) -> UOp:
-        """The terms of all i < n, combined by MAX or MIN."""
+        """The maximum or minimum, by `op`, of the terms of all i < n."""
         i = self._range(as_dim(n))
         return movement.reduce(term(i), op, i)
 
     # ------------------------------------------------------------ the call
     def called(self, name: str, *results: UOp) -> tuple[UOp, ...]:
-        """The storage, after the kernel has run."""
+        """Run the kernel, and return the storage of these results."""
         short = f"{name}_{self.dtype.short}"
         sink = kernel.sink(kernel.end(self._now[0], self.b), name=short)
         call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, *self.storage)))
@@ -138,16 +138,16 @@ class MatrixKernel:
 
 
 def below(i: UOp, n: Dim) -> UOp:
-    """The index, or none if it is not below n: nothing is read or stored there."""
+    """Return the index, or INVALID if it is not below n: then nothing is read or stored."""
     return alu.where(alu.binary(Ops.CMPLT, i, dim_uop(n)), i, UOp.invalid(dtypes.index))
 
 
 # ---------------------------------------------------------------- Cholesky
 def cholesky(a: UOp) -> UOp:
-    """The lower factors L of a = L·Lᵀ, of which the lower triangle is read.
+    """The lower factors L of a = L·Lᵀ; reads only the lower triangle of a.
 
-    Row k of U = Lᵀ is what the rows above leave of it, over the root of its diagonal (Golub and Van
-    Loan, Matrix Computations, 4.2): sums in lanes along rows.
+    Row k of U = Lᵀ is row k of a, minus the products of the rows above, divided by the root of its
+    diagonal (Golub and Van Loan, Matrix Computations, 4.2): sums in lanes along rows.
     """
     n = shapes.shape(a)[-1]
     s = MatrixKernel(shapes.shape(a)[0], a.dtype)
@@ -172,8 +172,8 @@ def cholesky(a: UOp) -> UOp:
 def _substitute(
     s: MatrixKernel, out: UOp, a: Read, rhs: Read, divided: bool, backward: bool
 ) -> None:
-    """out = the solution of a triangular system, row after row from the first (or the last one, for
-    an upper triangle): out[i] = (rhs[i] - Σ a[i, k]·out[k] over the rows before) / a[i, i]."""
+    """Solve a triangular system into `out`, row after row from the first (for an upper triangle
+    from the last): out[i] = (rhs[i] - Σ a[i, k]·out[k] over the rows before) / a[i, i]."""
     _, n, m = shapes.shape(out)
 
     def place(i: UOp) -> UOp:
@@ -195,8 +195,8 @@ def _substitute(
 
 
 def forward_substitution(a: UOp, b: UOp, unit: bool) -> UOp:
-    """x of a·x = b for lower triangles a (Golub and Van Loan, 3.1); `unit`: their diagonals are 1,
-    whatever is stored there."""
+    """Solve a·x = b for lower triangles a (Golub and Van Loan, 3.1). `unit`: take their diagonals
+    as 1, whatever is stored there."""
     s = MatrixKernel(shapes.shape(a)[0], a.dtype)
     out = s.new(*shapes.shape(b)[1:])
     left, right = s.given(a), s.given(b)
@@ -212,17 +212,18 @@ def _order_type(t: DType) -> DType:
 
 
 def _order(x: UOp) -> UOp:
-    """An integer that is greater for a greater magnitude, and the greatest for a NaN."""
+    """An integer that grows with the magnitude of a float; the greatest for NaN."""
     t = _order_type(x.dtype)
     return bitcast(x, t) & ((1 << (t.itemsize * 8 - 1)) - 1)
 
 
 def _eliminated(s: MatrixKernel, a: UOp, b: UOp | None) -> tuple[UOp, UOp]:
     """Storage of [a | b] after Gaussian elimination with partial pivoting (Golub and Van Loan,
-    3.4): a is an upper triangle; and of its pivots, with a minus sign for each exchange of rows.
+    3.4), where a is an upper triangle; and storage of the pivots, negated for each exchange of
+    rows.
 
-    A column of zeros has pivot 0 and eliminates nothing; a NaN is a pivot before any number, so
-    that the result shows it. `column` is the next one to eliminate.
+    A column of zeros has pivot 0 and eliminates nothing; a NaN is preferred as a pivot, so that the
+    result shows it. `column` is the next column to eliminate.
     """
     n = shapes.shape(a)[-1]
     m = 0 if b is None else shapes.shape(b)[-1]
@@ -267,7 +268,7 @@ def _eliminated(s: MatrixKernel, a: UOp, b: UOp | None) -> tuple[UOp, UOp]:
 
 
 def solve(a: UOp, b: UOp) -> UOp:
-    """x of a·x = b."""
+    """Solve a·x = b for x."""
     n = shapes.shape(a)[-1]
     s = MatrixKernel(shapes.shape(a)[0], a.dtype)
     out = s.new(*shapes.shape(b)[1:])
@@ -277,7 +278,7 @@ def solve(a: UOp, b: UOp) -> UOp:
 
 
 def signed_pivots(a: UOp) -> UOp:
-    """Numbers for each matrix whose product is its determinant."""
+    """For each matrix, numbers that multiply to its determinant."""
     s = MatrixKernel(shapes.shape(a)[0], a.dtype)
     _, pivots = _eliminated(s, a, None)
     return s.called("pivots", pivots)[0]
@@ -287,10 +288,10 @@ def signed_pivots(a: UOp) -> UOp:
 def _find_reflection(
     s: MatrixKernel, w: UOp, c: UOp, vectors: UOp, factors: UOp, divisor: UOp
 ) -> None:
-    """The vector v of the reflection 1 - t·v·vᵀ that makes column c of w zero below row c, as row c
-    of `vectors`; and t, which is 0 where the column is zero there already (Golub and Van Loan, 5.1;
-    the signs are LAPACK's). The column is scaled, so that its squares neither overflow nor vanish.
-    """
+    """Store the vector v of the reflection 1 - t·v·vᵀ that makes column c of w zero below row c, as
+    row c of `vectors`; and t, which is 0 if the column is zero there already (Golub and Van Loan,
+    5.1; the signs are LAPACK's). The column is scaled, so that its squares neither overflow nor
+    vanish."""
     m = shapes.shape(w)[1]
     with s.lanes(m) as i:
         read = s.at(w, i.minimum(dim_uop(m) - 1), c)  # behind m: a number that nothing reads
@@ -357,7 +358,7 @@ def qr(a: UOp, complete: bool) -> tuple[UOp, UOp]:
 
 # ---------------------------------------------------------------- to a diagonal
 def _beside_ones(s: MatrixKernel, given: UOp, w: UOp, i: UOp, n: Dim) -> None:
-    """Row i of [a | 1], and row i of the 1 below a."""
+    """Write row i of [a | 1], and row i of the identity below a."""
     with s.lanes(n) as j:
         s.set(w, i, j, to=s.at(given, i, below(j, n)))
     one = leaves.const(s.dtype, 1)
@@ -368,7 +369,7 @@ def _beside_ones(s: MatrixKernel, given: UOp, w: UOp, i: UOp, n: Dim) -> None:
 
 
 def _first_greatest(s: MatrixKernel, k: UOp, last: UOp, order: Callable[[UOp], UOp]) -> UOp:
-    """The first place, from k to the last one, of the greatest number."""
+    """The first index, from k to `last`, of the greatest number."""
     left = last + 1 - k
     greatest = s.best(left, Ops.MAX, lambda i: order(i + k))
     found = s.best(left, Ops.MIN, lambda i: alu.where(order(i + k).eq(greatest), i + k, last))
@@ -376,11 +377,12 @@ def _first_greatest(s: MatrixKernel, k: UOp, last: UOp, order: Callable[[UOp], U
 
 
 def diagonalized(a: UOp) -> tuple[UOp, UOp, UOp]:
-    """Numbers d, and matrices e and f of determinants whose product is 1, with e·a·f = diag(d).
+    """Numbers d, and matrices e and f with e·a·f = diag(d) and det(e)·det(f) = 1.
 
-    Gaussian elimination with complete pivoting (Golub and Van Loan, 3.4) of rows and of columns,
-    in [a | 1] and in 1 below a. No factor exceeds 1, so that e and f are as well conditioned as
-    triangles of such factors, also where a has no inverse: all pivots after its rank are 0.
+    Gaussian elimination with complete pivoting (Golub and Van Loan, 3.4) of rows and of columns, in
+    [a | 1] and in the identity below a. No factor exceeds 1, so that e and f are as well
+    conditioned as triangles of such factors, even if a has no inverse: then all pivots after its
+    rank are 0.
     """
     batch, n, _ = shapes.shape(a)
     s = MatrixKernel(batch, a.dtype)

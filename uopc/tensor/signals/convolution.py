@@ -72,8 +72,7 @@ def conv(
 def _of_rank(
     rank: int, of: str, sizes: str, given: str, rest: str, result: str
 ) -> Callable[..., UOp]:
-    """`conv` of an array with so many sizes; the example is of `given`, and of the arguments after
-    it."""
+    """Make `conv` for arrays of this rank; the example uses `given`, and the arguments after it."""
     name = f"conv{rank}d"
 
     def function(
@@ -118,7 +117,7 @@ def _conv(
 
 
 def _summed(g: Windows, x: UOp, w: UOp, groups: int) -> UOp:
-    """The sums of products of what lies under the windows with the weight."""
+    """Multiply the elements under the windows by the weight, and sum the products."""
     rank, grouped = len(g.kernel), groups > 1
     outs, depth, *kernel = shapes.shape(w)
     # Axes: batch, (group,) out, places… | channel, kernel…. Those behind the line are summed.
@@ -215,8 +214,8 @@ def conv_transpose(
 
 
 def _dilated(w: UOp, axis: int, apart: int) -> tuple[UOp, int, int]:
-    """The weight with zeros between its elements, its new size along the axis, and a dilation of
-    1."""
+    """Insert zeros between the weight's elements; also return its new size along the axis, and a
+    dilation of 1."""
     dims = list(shapes.shape(w))
     k = dims[axis]
     wide = movement.reshape(w, (*dims[: axis + 1], 1, *dims[axis + 1 :]))
@@ -242,7 +241,7 @@ def _phases(w: UOp, groups: int, steps: list[int], parts: list[int]) -> UOp:
 
 
 def _interleaved(out: UOp, batch: Dim, outs: Dim, steps: list[int], g: Windows) -> UOp:
-    """(batch, outs, sizes…): the phases of each place side by side."""
+    """(batch, outs, sizes…): interleave the phases of each place."""
     rank = len(steps)
     out = movement.reshape(out, (batch, outs, *steps, *g.counts))
     order = [axis for i in range(rank) for axis in (2 + rank + i, 2 + i)]

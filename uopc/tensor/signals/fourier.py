@@ -78,10 +78,10 @@ def rfft(a: UOp, n: int | None = None, axis: int = -1) -> UOp:
 
 
 def irfft(a: UOp, n: int | None = None, axis: int = -2) -> UOp:
-    """The inverse of `rfft`, as `numpy.fft.irfft`: n real numbers (by default the even length
-    2 * (m - 1)) from the m pairs along the axis.
+    """The inverse of `rfft`, as `numpy.fft.irfft`: n real numbers, by default the even number 2 *
+    (m - 1), from the m pairs along the axis.
 
-    Dtypes and errors are those of `fft`; UserError for one pair without `n`.
+    Dtypes and errors are those of `fft`; UserError for a single pair without `n`.
 
     Examples:
         >>> x = uopc.constant([1.0, 5.0, 2.0, 3.0])
@@ -105,7 +105,7 @@ def _complex(who: str, a: UOp, n: int | None, axis: int, sign: int) -> UOp:
 
 # ---------------------------------------------------------------- rows of pairs
 def _length(who: str, a: UOp, n: int | None, axis: int, complex_: bool) -> int:
-    """The length of the transform, if the arguments are good."""
+    """Check the arguments, and return the length of the transform."""
     dims = shapes.shape(a)
     if not dims or (complex_ and (len(dims) < 2 or dims[-1] != 2)):
         wanted = "pairs in the last axis" if complex_ else "an axis"
@@ -124,8 +124,8 @@ def _length(who: str, a: UOp, n: int | None, axis: int, complex_: bool) -> int:
 def _rows(
     who: str, a: UOp, n: int | None, axis: int, complex_: bool
 ) -> tuple[UOp, int, DType, int]:
-    """The array as rows (…, 2, n), or (…, 1, n) of real numbers, in the dtype to compute in; n, the
-    dtype of the result, and the axis."""
+    """Return the array as rows (…, 2, n), or (…, 1, n) of real numbers, in the dtype to compute in;
+    n, the dtype of the result, and the axis."""
     n = _length(who, a, n, axis, complex_)
     rank = len(shapes.shape(a))
     axis = normal_axis(axis, rank, who)
@@ -144,7 +144,7 @@ def _rows(
 
 
 def _placed(rows: UOp, axis: int, t: DType) -> UOp:
-    """Rows back along their axis, pairs last; what has one number for each is real."""
+    """Move rows back to their axis, with pairs last; rows of one part become real numbers."""
     *lead, parts, n = shapes.shape(rows)
     before, after = range(axis), range(axis, len(lead))
     if parts == 1:
@@ -154,7 +154,7 @@ def _placed(rows: UOp, axis: int, t: DType) -> UOp:
 
 
 def _first(rows: UOp, parts: int, n: int) -> UOp:
-    """The first n numbers; with 1 part their real parts."""
+    """The first n numbers; with parts = 1, their real parts."""
     lead = shapes.shape(rows)[:-2]
     return movement.shrink(rows, [*[(0, d) for d in lead], (0, parts), (0, n)])
 
@@ -167,7 +167,7 @@ def _whole(rows: UOp, n: int) -> UOp:
 
 
 def _mirrored(rows: UOp) -> UOp:
-    """The conjugates, the last one first."""
+    """The conjugates in reverse order."""
     return movement.flip(rows, (-1,)) * _numbers(np.array([[1.0], [-1.0]]), rows.dtype)
 
 
@@ -177,8 +177,8 @@ def _numbers(values: Floats, t: DType) -> UOp:
 
 # ---------------------------------------------------------------- the transform
 def _by_halves(x: UOp, n: int) -> UOp:
-    """The first n / 2 + 1 coefficients of n real numbers (…, 1, n): even ones are taken as real
-    parts and odd ones as imaginary parts of n / 2 numbers, whose transform has both of theirs."""
+    """The first n / 2 + 1 coefficients of n real numbers (…, 1, n): the even elements become real
+    parts, the odd ones imaginary parts of n / 2 numbers; their transform yields both."""
     lead, m = shapes.shape(x)[:-2], n // 2
     k = len(lead)
     pairs = movement.permute(movement.reshape(x, (*lead, m, 2)), (*range(k), k + 1, k))
@@ -212,7 +212,7 @@ def _transformed(x: UOp, n: int, sign: int) -> UOp:
 
 
 def _radix(n: int) -> int:
-    """The factor to begin with: n itself for one matrix, 0 where there is none small enough."""
+    """The first factor to split off: n itself for one matrix, 0 if no factor is small enough."""
     if n <= _RADIX:
         return n
     stages = math.ceil(math.log(n, _RADIX) - 1e-9)
@@ -240,14 +240,14 @@ def _matrix(n: int, sign: int, parts: int) -> Floats:
 
 
 def _times(x: UOp, by: tuple[Floats, Floats]) -> UOp:
-    """Pairs (…, 2, *dims) times complex constants of shape dims."""
+    """Multiply pairs (…, 2, *dims) by complex constants of shape dims."""
     c, s = by
     swapped = movement.flip(x, (-1 - c.ndim,))
     return x * _numbers(c, x.dtype) + swapped * _numbers(np.stack([-s, s]), x.dtype)
 
 
 def _by_convolution(x: UOp, n: int, sign: int) -> UOp:
-    """As jk = (j² + k² - (k - j)²) / 2, by transforms of a length that is a power of two."""
+    """Transform by jk = (j² + k² - (k - j)²) / 2: a convolution, of a power-of-two length."""
     *lead, parts, _ = shapes.shape(x)
     squares = np.arange(n, dtype=np.int64) ** 2
     c, s = chirp = _roots(squares, 2 * n, sign)

@@ -1,4 +1,4 @@
-"""Windows along the axes behind (batch, channels): where each begins, and what lies under it."""
+"""Windows along the axes behind (batch, channels): where each begins, and the elements under it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHARES = ("same", "same_lower")
 
 # ---------------------------------------------------------------- arguments
 def images(a: UOp, who: str, rank: int | None = None) -> shapes.Shape:
-    """The shape (batch, channels, sizes…), with `rank` sizes or any number of them."""
+    """Check and return the shape (batch, channels, sizes…), with `rank` sizes or any number."""
     dims = shapes.shape(a)
     if len(dims) < 3 or rank not in (None, len(dims) - 2):
         names = {1: "length", 2: "rows, columns", 3: "planes, rows, columns"}
@@ -30,7 +30,7 @@ def images(a: UOp, who: str, rank: int | None = None) -> shapes.Shape:
 
 
 def per_axis(value: Any, rank: int, what: str, least: int) -> list[int]:
-    """One int for all axes, or one for each."""
+    """Expand an int, or one for each axis, to a list with an int for each axis."""
     each = list(value) if isinstance(value, (tuple, list)) else [value] * rank
     if len(each) != rank or not all(type(v) is int for v in each):
         raise UserTypeError(f"{what} must be an int or {_ints(rank)}, got {value!r}")
@@ -44,7 +44,7 @@ def _ints(rank: int) -> str:
 
 
 def edges(value: Any, rank: int, what: str) -> Edges:
-    """An int for all axes, or an int or a pair (before, after) for each."""
+    """Expand an int, or an int or a pair for each axis, to a pair (before, after) for each axis."""
     each = list(value) if isinstance(value, (tuple, list)) else [value] * rank
     pairs = [tuple(v) if isinstance(v, (tuple, list)) else (v, v) for v in each]
     if len(pairs) != rank or not all(len(p) == 2 and type(v) is int for p in pairs for v in p):
@@ -56,7 +56,7 @@ def edges(value: Any, rank: int, what: str) -> Edges:
 
 
 def moved_edges(a: UOp, by: Edges) -> UOp:
-    """With more elements, zeros, or fewer, at the ends of the axes behind (batch, channels)."""
+    """Add zeros, or remove elements, at the ends of the axes behind (batch, channels)."""
     dims = shapes.shape(a)
     kept = [(max(-p, 0), n - max(-q, 0)) for n, (p, q) in zip(dims[2:], by)]
     a = movement.shrink(a, ((0, dims[0]), (0, dims[1]), *kept))
@@ -66,9 +66,9 @@ def moved_edges(a: UOp, by: Edges) -> UOp:
 
 # ---------------------------------------------------------------- windows
 class Windows:
-    """The windows of one call: for each axis its size, and the kernel, stride, dilation, the edges
-    that the user asked for, the edges that the last windows need as well, and the count of windows.
-    """
+    """The windows of one call, for each axis: its size, the kernel, stride and dilation, the
+    requested edges, the count of windows, and the elements that the last window needs beyond the
+    edges."""
 
     def __init__(
         self, who: str, sizes: shapes.Shape, kernel: shapes.Shape, stride: Any, padding: Any,
@@ -83,7 +83,7 @@ class Windows:
         self.beyond = [self._beyond(i) if ceil_mode else 0 for i in range(rank)]
 
     def span(self, i: int) -> Dim:
-        """From the first element of a window to the last."""
+        """The distance from the first to behind the last element of a window."""
         return (self.kernel[i] - 1) * self.dilation[i] + 1
 
     def _edges(self, padding: Any) -> Edges:
@@ -102,7 +102,7 @@ class Windows:
         return found
 
     def _shared(self, i: int) -> int:
-        """The number of elements that an axis needs for a window at every stride."""
+        """The padding of an axis, both ends together, for a window at every stride."""
         size, step = self.sizes[i], self.stride[i]
         last = -1 if step == 1 else (-(-size // step) - 1) * step - size
         total = last + self.span(i)  # `last`: the last place, counted from the end
@@ -125,7 +125,7 @@ class Windows:
         return as_dim(dim_uop(some).minimum(dim_uop(most)))
 
     def _beyond(self, i: int) -> Dim:
-        """The number of elements that the last window needs after the edges."""
+        """The number of elements that the last window needs beyond the edges."""
         wide = self.sizes[i] + sum(self.edges[i])
         more = (self.counts[i] - 1) * self.stride[i] + self.span(i) - wide
         if isinstance(more, int):
@@ -133,13 +133,13 @@ class Windows:
         return as_dim(dim_uop(more).maximum(0))
 
     def padded(self, a: UOp, fill: Any = 0) -> UOp:
-        """The array with its edges."""
+        """Pad the array by its edges."""
         more = [(before, after + far) for (before, after), far in zip(self.edges, self.beyond)]
         return movement.pad(a, ((0, 0), (0, 0), *more), fill)
 
     def axis(self, i: int, behind: int) -> UOp:
-        """The element of an axis for each place and each element of its window: shape (count, 1…,
-        kernel, 1…), with `behind` axes between those of the places and those of the kernel."""
+        """The index into axis i of each element of each window: shape (count, 1…, kernel, 1…), with
+        `behind` more axes between those of the places and those of the kernel."""
         rest = len(self.sizes) - 1 - i
         element = alu.binary(Ops.MUL, counted(self.kernel[i], rest), self.dilation[i])
         place = counted(self.counts[i], rest + behind + len(self.sizes))
@@ -154,7 +154,7 @@ class Windows:
 
 
 def counted(n: Dim, after: int) -> UOp:
-    """0 … n-1 along an axis with `after` axes behind it."""
+    """0 … n-1 along an axis, followed by `after` axes of size 1."""
     return along(leaves.iota(n), after)
 
 
@@ -167,7 +167,7 @@ def windows(
     a: UOp, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False, value: Any = 0,
 ) -> UOp:  # fmt: skip
-    """(batch, channels, places…, kernel…): what lies under each window of `a`, of shape (batch,
+    """(batch, channels, places…, kernel…): the elements under each window of `a`, of shape (batch,
     channels, sizes…). A reduction over the last axes is a pool of any kind.
 
     kernel_size, stride and dilation are ints, or one for each size; padding is an int, one for each

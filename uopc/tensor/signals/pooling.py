@@ -67,7 +67,7 @@ def _greatest(g: Windows, a: UOp) -> UOp:
 
 
 def _under(g: Windows) -> tuple[int, ...]:
-    """The axes of the windows' elements."""
+    """The axes of the elements inside windows."""
     rank = len(g.kernel)
     return tuple(range(2 + rank, 2 + 2 * rank))
 
@@ -76,10 +76,10 @@ def max_pool_with_indices(
     a: UOp, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[UOp, UOp]:  # fmt: skip
-    """`max_pool`, and where the greatest elements stand: the first one of each window (or the first
-    NaN), counted along the flattened sizes of its channel.
+    """`max_pool`, and the index of the first greatest element (or first NaN) of each window,
+    counted along the flattened sizes of its channel.
 
-    int32, or int64 where the sizes need it; -1 for a window of padding alone.
+    The indices are int32, or int64 where the sizes need it; -1 for a window of padding alone.
 
     Examples:
         >>> image = uopc.constant(np.array([[[[1, 9], [8, 3]]]]))
@@ -113,10 +113,10 @@ def avg_pool(
     a: UOp, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False, count_include_pad: bool = True,
 ) -> UOp:  # fmt: skip
-    """The mean of the elements under each window, of integers as float32. Padding counts as zeros,
-    or not at all without count_include_pad; what ceil_mode adds never counts.
+    """The mean of the elements under each window; of integers as float32. Padding counts as zeros,
+    or not at all without count_include_pad; elements that ceil_mode adds never count.
 
-    The arguments are those of `max_pool`. NaN for a window of padding alone if it does not count.
+    The arguments are those of `max_pool`. NaN for a window of padding alone that does not count.
 
     Examples:
         >>> signal = uopc.constant([[[2.0, 4.0, 6.0]]])
@@ -158,10 +158,8 @@ def _mean(g: Windows, a: UOp, include: bool) -> UOp:
 
 
 def _counted_inside(g: Windows, i: int, include: bool) -> UOp:
-    """The number of elements of each window along an axis that lie in the array (with its
-    edges): those from the first whole step that is not before it to the last that is not behind
-    it.
-    """
+    """The number of elements of each window along an axis that lie in the array, or with `include`
+    in the array with its edges."""
     before, after = g.edges[i]
     low, high = (0, g.sizes[i] + before + after) if include else (before, g.sizes[i] + before)
     begin = counted(g.counts[i], len(g.kernel) - 1 - i) * g.stride[i]
@@ -171,6 +169,6 @@ def _counted_inside(g: Windows, i: int, include: bool) -> UOp:
 
 
 def _steps(end: Dim, begin: UOp, apart: int) -> UOp:
-    """The number of steps from `begin` that stay below `end`."""
+    """The number of steps from `begin` before reaching `end`."""
     behind = alu.binary(Ops.FLOORDIV, alu.binary(Ops.SUB, begin, end), apart)
     return alu.binary(Ops.SUB, 0, behind)

@@ -35,7 +35,7 @@ _ROUNDINGS: Final[dict[str, Callable[[Floats], Floats]]] = {
 
 @dataclass(frozen=True)
 class _ResizedAxis:
-    """An axis of `size` elements that gets `count`; `scale` is about count / size."""
+    """An axis that is resized from `size` to `count` elements; `scale` is about count / size."""
 
     size: int
     count: int
@@ -44,7 +44,7 @@ class _ResizedAxis:
 
     @property
     def whole(self) -> float:
-        """The count before it is rounded down."""
+        """The count before rounding down."""
         return self.scale * self.size
 
 
@@ -107,7 +107,7 @@ _CROPPED: Final = "tf_crop_and_resize"
 
 # ---------------------------------------------------------------- arguments
 def _choose_rounding(mode: Any, rounding: Any) -> Callable[[Floats], Floats] | None:
-    """The rounding of "nearest"; None for a mean."""
+    """Return the rounding of mode "nearest"; None for the other modes, which take means."""
     if mode not in ("nearest", *_REACH):
         raise UserError(f"resize: mode must be nearest, linear or cubic, got {mode!r}")
     if rounding not in _ROUNDINGS:
@@ -154,7 +154,7 @@ def _axes(
 def _axis(
     dims: Shape, i: int, count: int | None, scale: float | None, crop: tuple[float, float]
 ) -> _ResizedAxis:
-    """Axis i, with so many elements, or as many as the scale gives."""
+    """Resize axis i to `count` elements, or by the scale."""
     size = dims[i]
     if not isinstance(size, int) or size == 0:
         raise UserError(f"resize: axis {i} of {show(dims)} must have a size above 0")
@@ -191,7 +191,7 @@ def _places(a: _ResizedAxis, coordinates: str) -> Floats:
 def _taps(
     at: Floats, size: int, reach: int, shrunk: float, coefficient: float, excluded: bool
 ) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The elements that each place reads, and their weights: an array (count, taps) of each."""
+    """The elements that each place reads, and their weights: two arrays of shape (count, taps)."""
     first = math.floor(-reach / shrunk) + 1
     index = np.floor(at).astype(np.int64)[:, None] + np.arange(first, 2 * reach - first)
     d = np.abs(at[:, None] - index) * shrunk
@@ -210,7 +210,7 @@ def _taps(
 
 
 def _line(values: npt.NDArray[Any], axis: int, rank: int) -> UOp:
-    """A constant along one axis."""
+    """Make a constant along one axis."""
     dims = [values.size if i == axis else 1 for i in range(rank)]
     return movement.reshape(operands.constant(values), tuple(dims))
 

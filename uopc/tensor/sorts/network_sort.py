@@ -37,9 +37,8 @@ Pairs = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class SortKeys:
-    """The order of values: that of unsigned integers of so many bits. `exact`: each key stands
-    for one value, which `value` gives back.
-    """
+    """The order of values, given by unsigned integers of `bits` bits. `exact`: each key stands for
+    one value, which `value` restores."""
 
     bits: int
     exact: bool
@@ -48,12 +47,12 @@ class SortKeys:
 
 
 def network_sort(x: UOp, keys: SortKeys, values: bool, places: bool) -> list[UOp]:
-    """The sorted rows of an array (rows, n) with a fixed n, their places, or both."""
+    """Sort the rows of an array (rows, n) with a fixed n; return the values, places, or both."""
     return _Network(x, keys, values, places).sorted()
 
 
 def network_time(rows: int, n: int, keys: SortKeys, places: bool) -> float:
-    """About how many ns it takes on one thread: a level takes a third of one for each column."""
+    """The estimated ns on one thread: a level takes 0.33 ns per column."""
     containers = _containers(n, keys, places)
     levels = (n - 1).bit_length() * ((n - 1).bit_length() + 1) // 2
     groups = -(-rows // _lanes(containers))
@@ -61,7 +60,7 @@ def network_time(rows: int, n: int, keys: SortKeys, places: bool) -> float:
 
 
 def _lanes(containers: list[DType]) -> int:
-    """The rows of a group: the lanes of the widest vector, but at most what code may unroll."""
+    """The rows of a group: the lanes of the widest vector, within the limit for unrolling."""
     return min(_MOST_LANES, 64 // containers[0].itemsize)
 
 
@@ -76,7 +75,7 @@ def _containers(n: int, keys: SortKeys, places: bool) -> list[DType]:
 
 
 class _Network:
-    """The kernel in the making."""
+    """Builds the kernel."""
 
     def __init__(self, x: UOp, keys: SortKeys, values: bool, places: bool) -> None:
         self.keys, self.values, self.places = keys, values, places
@@ -96,7 +95,7 @@ class _Network:
         return [x.dtype] * self.values + [place_dtype(self.n)] * self.places
 
     def sorted(self) -> list[UOp]:
-        """The storage, after the kernel has run."""
+        """Run the kernel, and return the storage of the results."""
         if self.n <= _BLOCK:
             with self.s.vector(self.lanes) as lane:
                 self._write(0, self._block(dim_uop(0), self.n, lane), lane)
@@ -113,7 +112,7 @@ class _Network:
         return self.s.b * self.lanes + lane
 
     def _first(self, column: UOp, lane: UOp) -> Element:
-        """The element of a column, as it is given."""
+        """Make the element of a column from the input."""
         row = self._row(lane).minimum(dim_uop(self.rows) - 1)
         key = self.keys.key(self.s.anywhere(self.x, row, column))
         if self.alone:
@@ -128,11 +127,11 @@ class _Network:
         return tuple([leaves.const(t, t.bounds[1]) for t in self.containers])
 
     def _block(self, first: UOp, count: int, lane: UOp) -> list[Element]:
-        """Columns from the first on, sorted."""
+        """Sort `count` columns from `first` on."""
         return _applied(_network(count), [self._first(first + i, lane) for i in range(count)])
 
     def _write(self, first: UOp | int, elements: list[Element], lane: UOp) -> None:
-        """The results of columns that are in order now."""
+        """Write the results of columns that are in final order."""
         row = below(self._row(lane), self.rows)
         stores = []
         for i, e in enumerate(elements):
@@ -157,7 +156,7 @@ class _Network:
 
     # ------------------------------------------------------------ loops
     def _blocks(self) -> None:
-        """Every block of columns sorted, from what is given to w."""
+        """Sort every block of columns, from the input to w."""
         full, left = divmod(self.n, _BLOCK)
         with self.s.each(full) as block, self.s.vector(self.lanes) as lane:
             first = block * _BLOCK
@@ -182,7 +181,7 @@ class _Network:
         ])  # fmt: skip
 
     def _merge(self, size: int) -> None:
-        """Halves of every `size` columns merge: the levels of the strides size / 2, …, 1."""
+        """Merge the halves of every `size` columns: levels with strides size / 2, …, 1."""
         step = size >> _LEVELS
         half = 1 << (_LEVELS - 1)
         with (
@@ -202,7 +201,7 @@ class _Network:
             stride = step // 2
 
     def _pass(self, stride: int, step: int, count: int, last: bool) -> None:
-        """Levels of a merge from a stride down to a step."""
+        """Run the levels of a merge with strides from `stride` down to `step`."""
         width = 1 << count
         blocks, left = divmod(self.n, 2 * stride) if last else (-(-self.n // (2 * stride)), 0)
         with (
@@ -233,7 +232,7 @@ class _Network:
 
 # ---------------------------------------------------------------- comparators
 def _applied(pairs: Pairs, elements: list[Element]) -> list[Element]:
-    """The elements after comparators, each of which puts the lesser one of two at its first."""
+    """Apply comparators to the elements; each puts the lesser element at its first index."""
     out = list(elements)
     for i, j in pairs:
         out[i], out[j] = _ordered(out[i], out[j])
@@ -249,7 +248,7 @@ def _ordered(a: Element, b: Element) -> tuple[Element, Element]:
 
 
 def _network(n: int) -> Pairs:
-    """A network that sorts n elements: merges of odd and even ones (Batcher)."""
+    """A network that sorts n elements: odd-even merges (Batcher)."""
     pairs = []
     p = 1
     while p < n:
@@ -274,7 +273,7 @@ def _halves(width: int) -> Pairs:
 
 
 def _mirrored() -> Pairs:
-    """The first levels of a merge: of two sorted halves, the second one read backwards."""
+    """The first levels of a merge of two sorted halves; the second half is read backwards."""
     width = 1 << _LEVELS
     pairs = [(i, width - 1 - i) for i in range(width // 2)]
     return pairs + [p for p in _halves(width) if p[1] - p[0] < width // 2]

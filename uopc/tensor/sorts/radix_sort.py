@@ -29,7 +29,7 @@ _DIGIT = 8  # bits: the counters of all digits of 64 bits are 8 KiB, which the n
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of a sort: by key, an unsigned integer of `bits` bits for each value."""
+    """The order of a sort: by `key`, an unsigned integer of `bits` bits per value."""
 
     bits: int
     key: Callable[[UOp], UOp] = lambda v: v
@@ -41,32 +41,32 @@ class Order:
 
     @property
     def width(self) -> int:
-        """The number of counters of one digit: of each digit, and one more."""
+        """The number of counters: one for each value of a digit, and one more."""
         return (1 << min(self.bits, _DIGIT)) + 1
 
     def digit(self, value: UOp, number: int) -> UOp:
-        """A digit of the key of a value, the lowest first."""
+        """Extract a digit of a value's key; digit 0 is the lowest."""
         return cast((self.key(value) >> number * _DIGIT) & (self.width - 2), dtypes.index)
 
 
 def radix_sort(x: UOp, order: Order) -> tuple[UOp, UOp]:
-    """The sorted rows of an array of two dimensions, and the place that each element had."""
+    """Sort the rows of a matrix; also return the place that each element had."""
     made = _RadixKernel(x, order, places=True)
     return made.result(0), made.result(1)
 
 
 def radix_sort_values(x: UOp, order: Order) -> UOp:
-    """The sorted rows of an array of two dimensions."""
+    """Sort the rows of a matrix."""
     return _RadixKernel(x, order, places=False).result(0)
 
 
 def radix_time(rows: int, n: int, order: Order) -> float:
-    """About how many ns it takes on one thread: as long for a counter as for an element."""
+    """The estimated ns on one thread: a counter takes as long as an element."""
     return 1.2 * rows * order.digits * (order.width + n)
 
 
 class _RadixKernel:
-    """The kernel, and the storage it is called with."""
+    """The kernel, and the storage of its arguments."""
 
     def __init__(self, x: UOp, order: Order, places: bool) -> None:
         self.order = order
@@ -87,7 +87,7 @@ class _RadixKernel:
         return kernel.after(self.storage[number], self.call)
 
     def _param(self, storage: UOp) -> UOp:
-        """The parameter of the kernel that stands for storage."""
+        """The kernel's parameter for this storage."""
         self.storage.append(storage)
         return creation.kernel_param(len(self.storage) - 1, shapes.shape(storage), storage.dtype)
 
@@ -107,7 +107,7 @@ class _RadixKernel:
         return kernel.sink(kernel.end(effect, self.row), name=f"sort_{self.x.dtype.short}")
 
     def _counted(self) -> UOp:
-        """counts[d + 1] is how often digit d occurs."""
+        """Make counts[d + 1] the number of occurrences of digit d."""
         width, zeros = self.order.width, self._range(self.order.digits * self.order.width)
         begin = kernel.after(self.counts, self.row)
         cleared = kernel.end(kernel.store(index(begin, zeros), 0), zeros)
@@ -119,8 +119,8 @@ class _RadixKernel:
         return kernel.end(kernel.group(*stores), i)
 
     def _placed(self, counted: UOp) -> UOp:
-        """counts[d] is how many digits are less than d: a loop for each digit, as the processor
-        takes the loads of a joined one for too early and begins again."""
+        """Make counts[d] the number of digits less than d, by a loop per digit. In a joined loop
+        the processor would run loads before the stores they depend on, and restart."""
         effect = counted
         for k in range(self.order.digits):
             counts = kernel.after(self.counts, effect)
@@ -131,7 +131,7 @@ class _RadixKernel:
         return effect
 
     def _moved(self, d: int, source: list[UOp], target: list[UOp], before: UOp) -> UOp:
-        """Each element to the place of its digit, and the place to the next one."""
+        """Move each element to the place of its digit, and advance the place."""
         i, counts = self._range(self.n), kernel.after(self.counts, before)
         given = source if d == 0 else [kernel.after(s, before) for s in source]
         values = [index(s, self.row, i) for s in given]

@@ -36,12 +36,12 @@ _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.u
 
 # ---------------------------------------------------------------- the order of values
 class _Codes:
-    """Unsigned integers that stand for the values of a dtype: each value has its own, in the order
-    of the values. Values that are equal (zeros, NaNs) have different codes and the same key.
+    """Unsigned integers for the values of a dtype, in the order of the values: each value has its
+    own code. Equal values (zeros, NaNs) have different codes and the same key.
 
-    A negative float has its bits inverted, a positive one gets the sign bit. NaNs with a sign come
-    first then; less the code of -infinity they wrap to the end. NaNs of 8 bits are elsewhere, so
-    the codes of these floats are their bits, and only the keys have the order.
+    A negative float has its bits inverted, a positive one gets the sign bit. NaNs with a sign would
+    come first; subtracting the code of -infinity wraps them to the end. For 8-bit floats, whose
+    NaNs are elsewhere, the codes are the bits, and only the keys have the order.
     """
 
     def __init__(self, t: DType, descending: bool) -> None:
@@ -64,7 +64,7 @@ class _Codes:
         return bits if self.dtype.is_float else bits ^ self.sign
 
     def value(self, code: UOp) -> UOp:
-        """The value with a code."""
+        """The value of a code."""
         if self.dtype.kind == "bool":
             return cast(code, self.dtype)
         if self.wraps:
@@ -77,12 +77,12 @@ class _Codes:
         return self._key(self.code(v))
 
     def network(self) -> SortKeys:
-        """The keys for a network."""
+        """The keys for a sorting network."""
         exact = not self.dtype.is_float
         return SortKeys(self.order.bits, exact, self.keys, lambda key: self.value(self._key(key)))
 
     def _key(self, code: UOp) -> UOp:
-        """The integer that orders a code; its complement gives the other direction."""
+        """The key of a code; its complement sorts in the other direction."""
         if self.wraps:
             zero = self.sign - self.low
             code = alu.where(code.eq(zero - 1), leaves.const(code.dtype, zero), code)
@@ -99,20 +99,20 @@ class _Codes:
 
 # ---------------------------------------------------------------- sort
 def sort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = True) -> UOp:
-    """The elements along an axis in order, NaN last."""
+    """Sort the elements along an axis, NaN last."""
     _check_flags("sort", descending, stable)
     (found,) = _sorted("sort", a, axis, descending, values=True, places=False)
     return _as_sorted(found, a, axis, descending)
 
 
 def _as_sorted(found: UOp, a: UOp, axis: int, descending: bool, name: str = "sort") -> UOp:
-    """The sorted values, or their places, known as such to derivatives and batches."""
+    """Mark sorted values, or their places, as the primitive `name` for derivatives and batches."""
     rank = len(shapes.shape(a))
     return primitive(found, name, a, details=(axis % rank - rank, int(descending)))
 
 
 def argsort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = True) -> UOp:
-    """The places of the elements that `sort` gives."""
+    """The original places of the elements that `sort` returns."""
     _check_flags("argsort", descending, stable)
     (found,) = _sorted("argsort", a, axis, descending, values=False, places=True)
     return _as_sorted(found, a, axis, descending, "argsort")
@@ -139,10 +139,10 @@ def top_k(a: UOp, k: int, axis: int = -1, largest: bool = True) -> tuple[UOp, UO
 
 
 def _first(key: UOp, k: int) -> UOp:
-    """The places of the k least of each row of unsigned integers, equal ones in their order.
+    """The places of the k least elements of each row of unsigned integers, in order and stable.
 
-    Of the blocks of a row, those with the k least minima hold them all. In blocks of sqrt(n / k)
-    there are as many minima to choose from as then elements: sqrt(n * k).
+    The k blocks with the least minima hold all k elements. Blocks of sqrt(n / k) elements balance
+    the two searches: each has sqrt(n * k) candidates.
     """
     rows, n = shapes.shape(key)
     if n <= _FEW * k:
@@ -173,7 +173,7 @@ def _axis(who: str, a: UOp, axis: int) -> int:
 def _sorted(
     who: str, a: UOp, axis: int, descending: bool, *, values: bool, places: bool
 ) -> list[UOp]:
-    """The sorted values, the places they had, or both."""
+    """Sort along an axis; return the sorted values, their original places, or both."""
     axis = _axis(who, a, axis)
     x = cast(a, dtypes.int64) if a.dtype is dtypes.index else a
     dims = shapes.shape(x)
@@ -199,7 +199,7 @@ def _sorted(
 
 
 def _network_pays(x: UOp, codes: _Codes, places: bool) -> bool:
-    """True if a network sorts rows in half the time of pairs or digits: its code is longer."""
+    """True if a network takes at most half the time of other sorts, since its code is longer."""
     rows, n = bounds.max_dim(shapes.shape(x)[0]), shapes.shape(x)[1]
     if not isinstance(n, int) or n > _NETWORK:
         return False
@@ -210,7 +210,7 @@ def _network_pays(x: UOp, codes: _Codes, places: bool) -> bool:
 
 
 def _flat_rows(x: UOp, axis: int) -> tuple[UOp, Callable[[UOp], UOp]]:
-    """The lines along an axis as rows of two dimensions, and how results of rows go back."""
+    """Reshape the lines along an axis to rows of a matrix; also return the inverse function."""
     dims = shapes.shape(x)
     kept = tuple([d for i, d in enumerate(dims) if i != axis])
     order = (*[i for i in range(len(dims)) if i != axis], axis)
@@ -224,8 +224,8 @@ def _flat_rows(x: UOp, axis: int) -> tuple[UOp, Callable[[UOp], UOp]]:
 
 
 def _by_ranks(x: UOp, codes: _Codes, values: bool, places: bool) -> list[UOp]:
-    """The codes and the places. Each element has as rank the number of those before it; the element
-    of each rank follows."""
+    """Sort codes and places by ranks: the rank of an element is the number of elements before
+    it."""
     rows, n = shapes.shape(x)
     key, i = elementwise.contiguous(codes.keys(x)), leaves.iota(n)
     mine, its = movement.reshape(key, (rows, n, 1)), movement.reshape(key, (rows, 1, n))
@@ -240,14 +240,14 @@ def _by_ranks(x: UOp, codes: _Codes, values: bool, places: bool) -> list[UOp]:
 
 
 def _only(here: UOp, value: UOp) -> UOp:
-    """The one value of the last axis at which `here` is true."""
+    """The single value along the last axis at which `here` is true."""
     kept = alu.where(here, value, leaves.const(value.dtype, 0))
     return movement.reduce(kept, "max", 2)
 
 
 # ---------------------------------------------------------------- searchsorted
 def searchsorted(a: UOp, values: Operand, side: str = "left", sorter: UOp | None = None) -> UOp:
-    """The place where each value fits into the sorted vector `a`."""
+    """The index at which to insert each value into the sorted vector `a`."""
     dims = shapes.shape(a)
     if side not in ("left", "right"):
         raise UserError(f"searchsorted: side must be left or right, got {side!r}")
@@ -268,7 +268,7 @@ def searchsorted(a: UOp, values: Operand, side: str = "left", sorter: UOp | None
 
 
 def _comes_before(element: UOp, value: UOp, side: str) -> UOp:
-    """True where an element stays before a value: it is less, or else as great."""
+    """True where an element comes before a value: it is less, or, for side "right", equal."""
     if side == "left":
         less = element < value
         return less | (value.ne(value) & element.eq(element)) if value.dtype.is_float else less
