@@ -1,6 +1,6 @@
-"""The table of nodes. It holds them strongly during a compile, else weakly; so do memos.
+"""The table of nodes. The table and memos hold nodes strongly during a compile, else weakly.
 
-It knows only keys and entries; `uop.py` makes the nodes.
+The table knows only keys and entries; `uop.py` makes the nodes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def _forget(ref: Ref, table: dict[Key, Any] = table, lock: Any = _forgetting) ->
 
 
 def enter(key: Key, node: Any) -> Any:
-    """Put a new node into the table: the node, or the equal one that another thread put first."""
+    """Put a new node into the table. Return the node, or an equal node that another thread put
+    first."""
     if open_arenas:
         entry = node
         held_keys.append(key)
@@ -74,7 +75,7 @@ _memos: list[_Memo] = []
 
 @dataclass
 class _Memo:
-    """The answers of a memo, and how to make it keep them in another place."""
+    """The answers of a memo, and a function that makes the memo keep answers in another dict."""
 
     name: str
     known: dict[Any, Any]
@@ -86,7 +87,7 @@ class _Memo:
 
 
 class Asked(dict[Any, Any]):
-    """Answers of a memo that count how often they are asked for, and how often they are there."""
+    """Answers of a memo that count hits and misses."""
 
     def __init__(self, name: str) -> None:
         self.name, self.hits, self.misses = name, 0, 0
@@ -112,7 +113,7 @@ def _count_question(memo: _Memo) -> None:
 
 @contextlib.contextmanager
 def counted_memos() -> Iterator[list[Asked]]:
-    """Count the hits of every memo in the block. Otherwise nobody counts, and it costs nothing."""
+    """Count the hits of every memo in the block. Without this block, nothing counts, at no cost."""
     global _counted
     counted: list[Asked] = []
     _counted = counted
@@ -127,14 +128,14 @@ def counted_memos() -> Iterator[list[Asked]]:
 
 
 def compile_scoped(container: Container) -> Container:
-    """A list or dict that is emptied when the last arena is left, so that it may hold nodes."""
+    """Register a list or dict to be emptied when the last arena ends, so that it may hold nodes."""
     _held.append(container)
     return container
 
 
 def memo(read: Callable[..., Answer], most: int = 1 << 16) -> Callable[..., Answer]:
-    """A decorator: during a compile, the function keeps its last answers, `most` at most. Nobody
-    may change them."""
+    """A decorator: during a compile, the function keeps its last answers, `most` at most. Callers
+    must not change the answers."""
     known: dict[tuple[Any, ...], Answer] = {}
 
     def keep_in(place: dict[tuple[Any, ...], Answer]) -> None:
@@ -161,7 +162,7 @@ def memo(read: Callable[..., Answer], most: int = 1 << 16) -> Callable[..., Answ
 
 
 def memo_last(read: Callable[[Node], Answer]) -> Callable[[Node], Answer]:
-    """`memo` for a walk of a whole graph: it keeps one answer, for the last graph."""
+    """`memo` for a walk of a whole graph: keep one answer, for the last graph."""
     return memo(read, most=1)
 
 
@@ -179,9 +180,9 @@ def uncollected() -> Iterator[None]:
 
 @contextlib.contextmanager
 def arena() -> Iterator[None]:
-    """Hold every node made in here until the end; the cycle collector rests meanwhile.
+    """Hold every node made in the block until its end; pause the cycle collector meanwhile.
 
-    Nests, and may be entered by several threads: the last one out releases.
+    Arenas nest, and several threads may enter: the last thread out releases the nodes.
     """
     global open_arenas
     with uncollected():
@@ -235,11 +236,11 @@ _UNUSED = _let_go({0: type("_OnlyInTable", (), {})()}, [0], 0)
 
 
 class NativeThread(threading.Thread):
-    """A thread that runs machine code only: it never takes a node from the table."""
+    """A thread that runs machine code only, and so never takes a node from the table."""
 
 
 def _release(first: int = 0) -> None:
-    """Weaken what the arena made: users before sources, so that dead graphs go at once.
+    """Weaken the arena's nodes, users before sources, so that dead graphs go at once.
 
     Another thread may take a node from the table at any time: then only the weak reference, which
     knows the users of a node, removes it.

@@ -25,8 +25,8 @@ Dims = tuple[int | None, ...]
 class ParamArg:
     """An argument: of the program (tensor level) or, by slot, of a kernel.
 
-    `order`: None unless all launches of a kernel give a constant array. The kernel then says in
-    which order it reads its elements: as they are, (), or in blocks, see `ir/core/data/blocks.py`.
+    `order`: None unless all launches of a kernel give a constant array. Then the order in which the
+    kernel reads the elements: (), as they are, or in blocks, see `ir/core/data/blocks.py`.
     """
 
     name: str
@@ -39,9 +39,9 @@ class ParamArg:
 
 @dataclass(frozen=True, slots=True)
 class BufferArg:
-    """Storage of `size` elements made by the program; `slot` tells buffers apart. `stages`:
-    the number of iterations whose data it holds at once, for a pipelined loop. `swizzle`: the
-    length of its rows, if shared memory has the pieces of each row in another order."""
+    """Storage of `size` elements made by the program; `slot` tells buffers apart. `stages`: the
+    number of iterations that a pipelined loop holds at once. `swizzle`: the row length, if shared
+    memory permutes the pieces of each row."""
 
     slot: int
     dims: Dims
@@ -53,7 +53,7 @@ class BufferArg:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class DataArg:
-    """Storage that holds a constant array, known by its content hash, or by its place in a file."""
+    """Storage of a constant array, identified by its content hash or by its place in a file."""
 
     key: str
     dims: tuple[int, ...]
@@ -71,7 +71,7 @@ class VariableArg:
 
 @dataclass(frozen=True, slots=True)
 class NumberArg:
-    """The slot, among those of the PARAMs, of a number that calls of the kernel give."""
+    """The slot, among the slots of PARAMs, of a number that a kernel's caller passes."""
 
     slot: int
 
@@ -103,8 +103,9 @@ class ShardArg:
 class ExchangeArg:
     """An exchange among the devices that differ along mesh `axes` only, `parts` of them.
 
-    `op` combines; `shift`, or `mirror` (device i and parts - 1 - i), says who gives to whom, with
-    `wrap` around the end of the group; `root` gives to all. `reason`: why it happens, for people.
+    `op`: the combining op. `shift`, or `mirror` (device i and parts - 1 - i): sender and receiver,
+    with `wrap` around the end of the group. `root`: the device that sends to all. `reason`: a text
+    for people.
     """
 
     axes: tuple[str, ...] = ()
@@ -128,7 +129,7 @@ FORMER_OPTS = {
 class Opt:
     """One transformation of a kernel's ranges: its name, an axis, and an amount.
 
-    A former name becomes the present one, so equal Opts print and compare alike.
+    A former name becomes the present name, so equal Opts print and compare alike.
 
     `docs/extending.md` lists the names.
 
@@ -152,8 +153,8 @@ class Opt:
 
 @dataclass(frozen=True, slots=True)
 class StageArg:
-    """A stored value: why, whether cost may drop it, where it lives, the Opts of its kernel, and
-    whether each part of a STACK or CAT has loops of its own."""
+    """A stored value: the reason, True if the cost model may drop the storage, its memory space,
+    the Opts of its kernel, and True if each part of a STACK or CAT has separate loops."""
 
     reason: str
     removable: bool = True
@@ -166,8 +167,8 @@ class StageArg:
 @dataclass(frozen=True, slots=True)
 class KernelArg:
     """The name of a kernel, the Opts applied or asked for, the most bytes of its buffers on the
-    stack (None: any number of buffers, each of up to 32 KiB), the bits of its indices: with 32,
-    those that bounds do not let fit have 64; and instructions that not all machines have.
+    stack (None: any number of buffers, each of up to 32 KiB), the bits of its indices (with 32, an
+    index whose bounds do not fit has 64), and instructions that not all machines have.
 
     Examples:
         >>> o = uopc.kernel_param(0, (2,))
@@ -184,7 +185,7 @@ class KernelArg:
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveArg:
-    """The name of a function with rules for derivatives, and integers that it takes besides."""
+    """The name of a function with rules for derivatives, and further integers that it takes."""
 
     name: str
     details: tuple[int, ...] = ()
@@ -192,11 +193,11 @@ class PrimitiveArg:
 
 @dataclass(frozen=True, slots=True)
 class FunctionArg:
-    """The name of a graph that CALLs call; `precompile`: it is scheduled on its own.
+    """The name of a graph that CALLs call; `precompile`: schedule the graph separately.
 
-    `repeats`: a CALL runs it as often as its last argument, an index, says. Its results are params
-    after writes: each run goes on with the values that the run before has left. The arguments keep
-    theirs, as such a CALL has storage of its own.
+    `repeats`: a CALL runs the graph n times; n is its last argument, an index. Its results are
+    params after writes: each run continues with the values of the previous run. The arguments do
+    not change, because such a CALL has separate storage.
     """
 
     name: str = ""

@@ -38,7 +38,7 @@ def most_elements(dims: Shape) -> float:
 
 
 def most_bytes(u: UOp) -> int:
-    """The bytes of a value with the greatest dimensions that it may have."""
+    """The bytes of a value at its greatest dimensions."""
     return math.prod(map(max_dim, shapes.shape(u)), start=u.dtype.itemsize)
 
 
@@ -49,7 +49,7 @@ def within(u: UOp, least: float, most: float) -> bool:
 
 
 def holds(t: DType, u: UOp) -> bool:
-    """True if a type has all values of a node."""
+    """True if a type represents all values of a node."""
     return within(u, *intervals.of_type(t))
 
 

@@ -40,8 +40,8 @@ def function_body(function: UOp) -> list[UOp]:
 
 
 def function_statements(function: UOp) -> list[UOp]:
-    """The nodes of a kernel's FUNCTION as a list that runs: what only the last operand of a BRANCH
-    needs stands between an IF and its ENDIF, before the BRANCH. The last one is the value."""
+    """The nodes of a kernel's FUNCTION in running order; the last node is the value. Nodes that
+    only the last operand of a BRANCH needs stand between an IF and its ENDIF, before the BRANCH."""
     body = function_body(function)
     if all([u.op is not Ops.BRANCH for u in body]):
         return body
@@ -75,8 +75,8 @@ def function_statements(function: UOp) -> list[UOp]:
 
 
 def _branches_around(body: Sequence[UOp]) -> dict[UOp, tuple[UOp, ...]]:
-    """The nodes of a value, users first: the BRANCHes whose last operands alone need each, outer
-    first."""
+    """By node, users first: the BRANCHes, outer first, with the node in their last operands only.
+    """
     needed: dict[UOp, tuple[UOp, ...]] = {body[-1]: ()}
     for u in reversed(body):
         for i, s in enumerate(u.src):
@@ -94,7 +94,7 @@ def params(body: UOp) -> list[UOp]:
 
 
 def written_slot(value: UOp) -> int | None:
-    """The slot of the PARAM that an output of a FUNCTION is, after writes; None for a new value."""
+    """The slot of a FUNCTION's output that is a PARAM after writes; None for a new value."""
     param = value
     while param.op is Ops.AFTER:
         param = param.src[0]
@@ -104,8 +104,8 @@ def written_slot(value: UOp) -> int | None:
 
 
 def written_argument(u: UOp) -> UOp | None:
-    """The argument of a FUNCTION's call that a GETTUPLE is, after writes of the body to it. None
-    for any other node: it is a value of its own."""
+    """The argument of a call that a GETTUPLE returns after the FUNCTION's body wrote to it. None
+    for any other node, which is a new value."""
     if u.op is not Ops.GETTUPLE or u.src[0].op is not Ops.CALL:
         return None
     function, *args = u.src[0].src

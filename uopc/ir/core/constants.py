@@ -1,6 +1,6 @@
 """A Python number as a constant of a dtype: converted, wrapped, rounded.
 
-A NaN is a quiet one with a sign and no payload; where the dtype has a single NaN, without a sign.
+A NaN is quiet, with a sign and no payload; without a sign if the dtype has a single NaN.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def const_key(arg: Any) -> Any:
 
 
 def float_text(value: float) -> str:
-    """The shortest text that `float` reads as the same constant."""
+    """The shortest text for which `float` returns the same constant."""
     return "-nan" if value != value and math.copysign(1.0, value) < 0 else repr(value)
 
 

@@ -1,7 +1,7 @@
 """The dtype of a node, by the rule that its op's row names.
 
-A rule takes the dtype that the node shall have (None: not said), the operands and the arg. It gives
-the dtype that fits them, and raises InvalidIR where none does.
+A rule takes the requested dtype of the node (None: not requested), the operands and the arg. It
+returns the dtype that fits them; InvalidIR if no dtype fits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uopc.ir.core.ops import DTypeRule, Op, Ops
 
 
 class TypedOperand(Protocol):
-    """The part of an operand that rules read."""
+    """The fields of an operand that rules read."""
 
     op: Op
     dtype: DType
@@ -29,7 +29,7 @@ _MOST_FETCHED = 1 << 20  # elements of a FETCH: more than a cache shall hold bes
 
 
 def derived(op: Op, own: DType | None, src: Operands, arg: Any) -> DType:
-    """The dtype of such a node: `own` where the rule leaves a choice. InvalidIR on a misfit."""
+    """The dtype of a node; `own` if the rule leaves a choice. InvalidIR on a misfit."""
     rule, least = _ROWS[op]
     if len(src) < least or not isinstance(arg, op.arg):  # a broken node
         rule = _any
@@ -61,7 +61,7 @@ def is_invalid(u: Any) -> bool:
 
 
 def _wide(scalar: DType, src: Operands) -> DType:
-    """A vector as wide as the widest operand; scalar operands repeat."""
+    """The vector type as wide as the widest operand; scalar operands repeat."""
     lanes = _lanes(src)
     for s in src:
         if s.dtype.lanes not in (1, lanes):
@@ -111,7 +111,7 @@ def _compared(own: DType | None, src: Operands, arg: Any) -> DType:
 
 
 def _float32(own: DType | None, src: Operands, arg: Any) -> DType:
-    """Two operands of one dtype. A third one has the dtype of the result."""
+    """Check two operands of one dtype, and a third with the dtype of the result."""
     _scalar(src[:2])
     for s in src[2:]:
         if s.dtype.scalar is not dtypes.float32:
@@ -133,7 +133,7 @@ def _branch(own: DType | None, src: Operands, arg: Any) -> DType:
 
 
 def _variable(own: DType | None, src: Operands, arg: Any) -> DType:
-    """Index; with lanes where it stands for a vector while the simplifier assumes a condition."""
+    """Index; with lanes only while the simplifier lets a variable replace a vector."""
     return dtypes.index if own is None or own.scalar is not dtypes.index else own
 
 
@@ -153,7 +153,7 @@ def _bitcast(own: DType | None, src: Operands, arg: Any) -> DType:
 
 
 def _stack(own: DType | None, src: Operands, arg: Any) -> DType:
-    """A vector of all lanes. Scalars may also make a tensor, with one dimension more."""
+    """A vector of all lanes. Scalars may also make a tensor with one more dimension."""
     scalar = _scalar(src)
     if _lanes(src) == 1 and (own is None or own.lanes == 1):
         return scalar
@@ -161,7 +161,7 @@ def _stack(own: DType | None, src: Operands, arg: Any) -> DType:
 
 
 def _element(own: DType | None, src: Operands, arg: Any) -> DType:
-    """As many elements as indices. One index may mean neighbours: from there on."""
+    """A vector with one element per index. A single index may also begin a vector of neighbours."""
     wide = _lanes(src[1:])
     return src[0].dtype.scalar.vec(wide) if wide > 1 else _loaded(own, src, arg)
 

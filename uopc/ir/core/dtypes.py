@@ -1,8 +1,9 @@
 """Element types. One row a type; everything else about a type is derived from its row.
 
-A `DType` is a singleton, so types compare by identity; NumPy's spellings of one equal it.
-`dtype.vec(n)` is the type of a value of `n` lanes (levels vector and linear). `index` is the type
-of dimensions, ranges and addresses: integers that never wrap, committed to 64 bits by the backends.
+A `DType` is a singleton, so types compare by identity; NumPy's spellings of a type compare equal to
+it. `dtype.vec(n)` is the type of a value of `n` lanes (levels vector and linear). `index` is the
+type of dimensions, ranges and addresses: integers that never wrap, committed to 64 bits by the
+backends.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ Kind = Literal["bool", "int", "uint", "float", "index", "void"]
 
 
 class DType(errors.Immutable):
-    """A scalar type, or `lanes` > 1 values of one. Made only by this module.
+    """A scalar type, or `lanes` > 1 values of a scalar type. Made only by this module.
 
-    `name` is that of NumPy, `short` that of the text form; `bits`, `kind` (bool, int, uint, float,
-    index or void), `is_float`, `is_int`, `is_integral` and `scalar` (the type of one lane) say the
-    rest.
+    `name`: NumPy's name; `short`: the name in the text form. Further facts: `bits`, `kind` (bool,
+    int, uint, float, index or void), `is_float`, `is_int`, `is_integral`, `scalar` (the type of one
+    lane).
 
     Examples:
         >>> dtypes.float16.name, dtypes.float16.short, dtypes.float16.bits, dtypes.float16.kind
@@ -97,7 +98,7 @@ class DType(errors.Immutable):
 
     @property
     def whole_bits(self) -> builtins.int:
-        """Every integer up to 2 to this power is exact in the float type (0: hardly any).
+        """The power p of a float type for which all integers up to 2^p are exact (0: hardly any).
 
         Examples:
             >>> dtypes.float32.whole_bits

@@ -2,7 +2,7 @@
 
 Constant folding, lookup tables, the check of the rules, and the reference interpreter all use it.
 The row of an elementwise op defines it (`Op.evaluate`); this module adds constants, conversions,
-movement, reductions, and the mask of the elements that have a value, as INVALID has none.
+movement, reductions, and a mask of elements with a value (INVALID has none).
 """
 
 from __future__ import annotations
@@ -84,16 +84,18 @@ def elementwise(u: UOp, sources: Sequence[Array]) -> Array:
 
 
 def _without_invalid(u: UOp, sources: Sequence[Array]) -> list[Array]:
-    """The sources, with the placeholder of an INVALID in the dtype of the other operand."""
+    """The sources, with a placeholder for INVALID in the dtype of the other operand."""
     typed = [s.dtype for s in u.src[u.op is Ops.WHERE :] if s.op is not Ops.INVALID]
     t = typed[0].numpy if typed else u.dtype.numpy
     return [a.astype(t) if s.op is Ops.INVALID else a for s, a in zip(u.src, sources)]
 
 
 def present(u: UOp, masks: Sequence[Array | None], sources: Sequence[Array]) -> Array | None:
-    """The elements of an elementwise node that exist, from those of its operands (None: all).
+    """A mask of the elements of an elementwise node that exist, from its operands' masks (None:
+    all).
 
-    Arithmetic on a missing element is missing; WHERE reads only the operand its condition picks.
+    Arithmetic on a missing element is missing; WHERE reads only the operand that its condition
+    picks.
     """
     if all(m is None for m in masks):
         return None
@@ -120,8 +122,8 @@ def bitcast(a: Array, dtype: np.dtype[Any]) -> Array:
 def move(u: UOp, a: Array, symbolic: Sequence[int] = (), fill: int = 0) -> Array:
     """The elements of `a` that a movement op, a SLICE or a BITCAST shows, where possible as a view.
 
-    `symbolic`: the values of symbolic dimensions. `fill` stands where PAD and SHRINK reach out of
-    `a` (SHRINK by a begin or size that is a variable).
+    `symbolic`: the values of symbolic dimensions. `fill`: the value where PAD, or SHRINK by
+    variables, reaches out of `a`.
     """
     if u.op is Ops.BITCAST:
         return bitcast(a, u.dtype.numpy)

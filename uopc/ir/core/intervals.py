@@ -1,8 +1,8 @@
 """Interval arithmetic: from the least and greatest values of operands to those of a result.
 
-The rows of the op table name these functions. Each takes the node and an interval per operand, and
-gives an interval, or None where nothing is known. A result outside of its dtype wraps; the caller
-handles that.
+The rows of the op table name these functions. Each function takes the node and an interval per
+operand, and returns an interval, or None if unknown. A result outside of its dtype wraps, which the
+caller handles.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def intersect(x: Interval, y: Interval) -> Interval:
 
 
 def either(x: Interval, y: Interval) -> Interval:
-    """The least interval around both."""
+    """The smallest interval that contains both."""
     return min(x[0], y[0]), max(x[1], y[1])
 
 
@@ -45,7 +45,8 @@ def _is_bool(u: Node) -> bool:
 
 
 def add(u: Node, x: Interval, y: Interval) -> Interval:
-    """A sum; of indices that share a factor, also that factor times the sum of the rests."""
+    """The bounds of a sum; for indices with a common factor, also from the factor times the other
+    sum."""
     if _is_bool(u):
         return x[0] or y[0], x[1] or y[1]
     apart = x[0] + y[0], x[1] + y[1]
@@ -53,7 +54,7 @@ def add(u: Node, x: Interval, y: Interval) -> Interval:
 
 
 def sub(u: Node, x: Interval, y: Interval) -> Interval:
-    """A difference, as `add` does it."""
+    """The bounds of a difference, in the same way as `add`."""
     if _is_bool(u):
         return 0, 1
     apart = x[0] - y[1], x[1] - y[0]
@@ -61,7 +62,7 @@ def sub(u: Node, x: Interval, y: Interval) -> Interval:
 
 
 def _is_linear(u: Node) -> bool:
-    """True if no operand is a product of two values that are no numbers, or if the sum may wrap."""
+    """True if the sum may wrap, or if no operand is a product of two non-constant values."""
     if u.dtype.kind != "index":
         return True
     for s in u.src:
@@ -111,7 +112,7 @@ def mul(u: Node, x: Interval, y: Interval) -> Interval:
 
 
 def quotient(divide: Callable[[int, int], int]) -> Rule:
-    """The rule of an integer division that gives 0 for a divisor 0."""
+    """The rule of an integer division with result 0 for a divisor 0."""
 
     def rule(u: Node, x: Interval, y: Interval) -> Interval:
         (a, b), (c, d) = x, y
@@ -125,7 +126,7 @@ def quotient(divide: Callable[[int, int], int]) -> Rule:
 
 
 def floormod(u: Node, x: Interval, y: Interval) -> Interval:
-    """A remainder with the sign of the divisor; 0 for a divisor 0."""
+    """The bounds of a remainder with the sign of the divisor; 0 for a divisor 0."""
     (a, b), (c, d) = x, y
     if c == d and c > 0 and a // c == b // c:
         return a % c, b % c
@@ -135,7 +136,7 @@ def floormod(u: Node, x: Interval, y: Interval) -> Interval:
 
 
 def cmod(u: Node, x: Interval, y: Interval) -> Interval:
-    """A remainder with the sign of the dividend; 0 for a divisor 0."""
+    """The bounds of a remainder with the sign of the dividend; 0 for a divisor 0."""
     (a, b), (c, d) = x, y
     if c == d and c > 0 and a >= 0 and a // c == b // c:
         return a % c, b % c
@@ -161,7 +162,7 @@ def minimum(u: Node, x: Interval, y: Interval) -> Interval:
 
 
 def comparison(certain: Callable[[Interval, Interval], tuple[bool, bool]]) -> Rule:
-    """The rule of a comparison; `certain` gives (it always holds, it can hold)."""
+    """The rule of a comparison; `certain` returns (always true, possibly true)."""
 
     def rule(u: Node, x: Interval, y: Interval) -> Interval:
         always, ever = (False, True) if u.src[0].dtype.is_float else certain(x, y)
@@ -181,7 +182,7 @@ unequal = comparison(lambda x, y: (not _equal(x, y)[1], not _equal(x, y)[0]))
 
 
 def bit_and(u: Node, x: Interval, y: Interval) -> Interval | None:
-    """Known where an operand is not negative."""
+    """The bounds of a AND; known if an operand is not negative."""
     if _is_bool(u):
         return minimum(u, x, y)
     highs = [high for low, high in (x, y) if low >= 0]
@@ -189,7 +190,7 @@ def bit_and(u: Node, x: Interval, y: Interval) -> Interval | None:
 
 
 def bit_or(u: Node, x: Interval, y: Interval) -> Interval | None:
-    """Known where no operand is negative."""
+    """The bounds of an OR; known if no operand is negative."""
     if _is_bool(u):
         return maximum(u, x, y)
     if x[0] < 0 or y[0] < 0:
@@ -198,7 +199,7 @@ def bit_or(u: Node, x: Interval, y: Interval) -> Interval | None:
 
 
 def bit_xor(u: Node, x: Interval, y: Interval) -> Interval | None:
-    """Known where no operand is negative, or where one is -1."""
+    """The bounds of a XOR; known if no operand is negative, or if one operand is -1."""
     if x[0] >= 0 and y[0] >= 0:
         return 0, (1 << max(x[1], y[1]).bit_length()) - 1
     return (-1 - x[1], -1 - x[0]) if y == (-1, -1) else None
@@ -220,13 +221,13 @@ def constant(u: Node) -> Interval:
 
 
 def loop(u: Node, end: Interval, *_: Interval) -> Interval:
-    """The iterations that a loop has, if any: see `ranges.in_empty_loop`."""
+    """The bounds of a loop's index, if the loop has iterations: see `ranges.in_empty_loop`."""
     return 0, max(0, end[1] - 1)
 
 
 def hardware_index(u: Node, end: Interval) -> Interval:
-    """If there may be no iteration, it is never known to be 0: folded to that number, nothing would
-    say that the grid may be empty."""
+    """The bounds of a hardware index. If the grid may be empty, the index is never known to be 0:
+    folding it to 0 would hide that the grid may be empty."""
     return 0, max(0 if end[0] > 0 else 1, end[1] - 1)
 
 
@@ -236,7 +237,7 @@ def iota(u: Node, *length: Interval) -> Interval:
 
 # ---------------------------------------------------------------- other ops
 def same(u: Node, x: Interval, *_: Interval) -> Interval:
-    """The first operand, moved."""
+    """The bounds of the first operand, whose elements the node moves."""
     return x
 
 
@@ -245,7 +246,7 @@ def _is_invalid(u: Node) -> bool:
 
 
 def where(u: Node, p: Interval, x: Interval, y: Interval) -> Interval:
-    """The operand that the condition picks, or both. An INVALID has no value."""
+    """The bounds of the operand that the condition picks, or of both. An INVALID has no value."""
     if p[0] == p[1]:
         return x if p[0] else y
     if _is_invalid(u.src[1]):
@@ -254,7 +255,8 @@ def where(u: Node, p: Interval, x: Interval, y: Interval) -> Interval:
 
 
 def cast(u: Node, x: Interval) -> Interval | None:
-    """Known for integers, and for floats that hold these integers exactly."""
+    """The bounds of a cast; known for integers, and for floats that represent these integers
+    exactly."""
     low, high = x
     if u.src[0].dtype.is_float:
         return None
@@ -272,7 +274,8 @@ def stack(u: Node, *values: Interval) -> Interval | None:
 
 
 def reduce(u: Node, x: Interval, *_: Interval) -> Interval | None:
-    """Known for an extremum; where a loop may have no iteration, the identity counts as well."""
+    """The bounds of a reduce; known for a max or min. If a loop may be empty, include the identity.
+    """
     if u.arg.op not in ("max", "min") or u.arg.axes:
         return None
     if all([r.src[0]._bounds[0] > 0 for r in u.src[1:]]):
@@ -282,6 +285,6 @@ def reduce(u: Node, x: Interval, *_: Interval) -> Interval | None:
 
 
 def element(u: Node, *_: Interval) -> Interval | None:
-    """An element of a constant array of integers."""
+    """The bounds of an element of a constant array of integers."""
     known = type(u.src[0].arg) is DataArg and u.dtype.scalar.is_int
     return arrays.bounds(u.src[0].arg) if known else None

@@ -17,7 +17,7 @@ _TAKES_STORAGE = frozenset([op for op in Op.all() if op.takes_storage]) - {Ops.I
 
 
 def level_of(graph: UOp) -> Level:
-    """The level of a graph from outside, read from its ops."""
+    """The level of a graph that comes from outside, read from its ops."""
     ops = walk.ops(graph)
     if graph.op is Ops.LINEAR:
         return PROGRAM if Ops.CALL in ops or not graph.src else LINEAR
@@ -27,7 +27,7 @@ def level_of(graph: UOp) -> Level:
 
 
 def _is_kernel(graph: UOp, ops: frozenset[Op]) -> bool:
-    """True for a graph with loops, of stores to elements, or of stores to params by slot."""
+    """True for a graph with loops, with stores to elements, or with stores to params by slot."""
     if Ops.RANGE in ops or Ops.SPECIAL in ops:
         return True
     if Ops.STORE not in ops:

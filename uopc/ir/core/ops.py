@@ -143,7 +143,7 @@ class Op(Immutable):
 
     @staticmethod
     def by_name(name: str) -> Op:
-        """The row called `name` (lower case); KeyError when there is none.
+        """The row called `name` (lower case); KeyError if there is no such row.
 
         Examples:
             >>> type(uopc.Ops.ADD).by_name("mul")
@@ -325,7 +325,7 @@ COMPARISONS = tuple([op for op in Op.all() if op.dtype == "bool"])
 
 
 class GroupOp:
-    """Sets of ops, read from the table; `UPat(GroupOp.Binary)` matches each op of one.
+    """Sets of ops, read from the table; `UPat(GroupOp.Binary)` matches any op of a set.
 
     Examples:
         >>> uopc.Ops.ADD in uopc.GroupOp.Commutative, uopc.Ops.SUB in uopc.GroupOp.Commutative

@@ -12,7 +12,7 @@ _CLOSERS = frozenset((Ops.REDUCE, Ops.END, Ops.STAGE))
 
 
 def ranges(u: UOp) -> frozenset[UOp]:
-    """The loops around a value: the ranges below it, except those closed on the way."""
+    """The loops around a value: the ranges below the value, except ranges closed on the way."""
     if u._ranges is None:
         if None in [s._ranges for s in u.src]:
             return sweep(u, "_ranges", _ranges)  # type: ignore[no-any-return]
@@ -21,15 +21,15 @@ def ranges(u: UOp) -> frozenset[UOp]:
 
 
 def length(r: UOp) -> int:
-    """The iterations of a range whose length is a constant."""
+    """The number of iterations of a range of constant length."""
     return int(r.src[0].arg)
 
 
 def in_empty_loop(u: UOp) -> bool:
-    """True if the value is inside of a loop of at most one iteration that may have none.
+    """True if the value is in a loop that has at most one iteration, and may have none.
 
-    Its index is 0 where there is one; but folded to that number, an access would no longer be
-    inside of the loop, and happen nevertheless.
+    Folding the loop's index to 0 would move an access out of the loop, so the access would happen
+    even if the loop is empty.
     """
     return any([_may_be_skipped(r) for r in ranges(u)])
 

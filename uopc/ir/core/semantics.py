@@ -66,14 +66,14 @@ def sub(a: Array, b: Array) -> Array:
 
 
 def maximum(a: Array, b: Array) -> Array:
-    """The greater. NumPy's choice of a zero depends on the dtype."""
+    """The greater value. (NumPy's choice of a zero depends on the dtype.)"""
     if a.dtype.kind in "biu":
         return np.maximum(a, b)
     return np.where((a > b) | np.isnan(a), a, b)
 
 
 def minimum(a: Array, b: Array) -> Array:
-    """The lesser, as `maximum`."""
+    """The lesser value, with zeros as in `maximum`."""
     if a.dtype.kind in "biu":
         return np.minimum(a, b)
     return np.where((a < b) | np.isnan(a), a, b)
@@ -86,7 +86,7 @@ floor_div = _rounding(np.floor_divide)
 
 @_rounding
 def power(a: Array, b: Array) -> Array:
-    """a to the b; integers wrap."""
+    """a raised to b; integers wrap."""
     if not _is_integer(a):
         x, y = _wide(a), _wide(b)
         # NumPy takes the square root of one value, whose −0 and −inf are not the power's.
@@ -250,8 +250,8 @@ _LARGEST_FP8: Final = {
 
 
 def reduce_identity(op: str, t: DType) -> float | int | bool:
-    """The value that a reduction over nothing gives: 0, 1, or for max the least value there is (of
-    8-bit floats the least finite one, as conversions saturate)."""
+    """The value of a reduction over nothing: 0, 1, or for max the least value of the dtype (for
+    8-bit floats the least finite value, because conversions saturate)."""
     if op == "add":
         return False if t is dtypes.bool_ else 0
     if op == "mul":

@@ -23,7 +23,8 @@ Row = tuple[str, DType, tuple[int, ...], Any, Any]
 
 
 def rows(root: UOp) -> list[Row]:
-    """One row a node, sources first; operands as row numbers. An array in a file is its place."""
+    """A row per node, sources first, with operands as row numbers. For an array in a file: its
+    place."""
     place: dict[UOp, int] = {}
     out: list[Row] = []
     for u in root.toposort():
@@ -37,7 +38,7 @@ def rows(root: UOp) -> list[Row]:
 
 
 def load(table: list[Row]) -> UOp:
-    """The root of the graph that `rows` wrote. UserError for a file that is another one now."""
+    """The root of the graph that `rows` wrote. UserError for a file that was replaced since."""
     nodes: list[UOp] = []
     for name, dtype, src, arg, tag in table:
         if isinstance(arg, DataArg):
@@ -49,8 +50,8 @@ def load(table: list[Row]) -> UOp:
 
 
 def content(u: UOp) -> int:
-    """A number that depends only on the computation below a node: unlike for different ones, and
-    the same in every process, whichever nodes there are."""
+    """A number that depends only on the computation below a node: different for different
+    computations, and the same in every process."""
     found: int | None = u._content
     return walk.sweep(u, "_content", _content) if found is None else found
 
@@ -80,10 +81,10 @@ class Fingerprint:
 
 
 def fingerprint(root: UOp, of_files: bool = True) -> Fingerprint:
-    """One walk: a line for each node, with its operands as numbers of lines.
+    """The digest of a text with a line for each node, operands as line numbers.
 
-    Arrays count by content, those in files by their place; without `of_files` these count by shape,
-    as each machine may have a copy. Where a node was made (`origin`) does not count.
+    Arrays count by content, and arrays in files by their place; by shape if `of_files` is False,
+    because each machine may have a copy. The origin of nodes does not count.
     """
     place: dict[UOp, int] = {}
     arrays: dict[str, npt.NDArray[Any]] = {}

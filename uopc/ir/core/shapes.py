@@ -33,7 +33,7 @@ def shape(u: UOp) -> Shape:
 
 
 def with_dims(dims: Iterable[int | None], symbolic: Iterable[UOp]) -> Shape:
-    """The dimensions of an arg, with the sources put where it has None."""
+    """The dimensions of an arg, with each None replaced by the next source."""
     if type(dims) is tuple and None not in dims:
         return dims
     if type(dims) is not tuple:
@@ -43,12 +43,12 @@ def with_dims(dims: Iterable[int | None], symbolic: Iterable[UOp]) -> Shape:
 
 
 def _shape(u: UOp) -> Shape:
-    """The shape by the rule; UserError where the operands or the arg do not fit it."""
+    """The shape by the op's rule; UserError if the operands or the arg do not fit."""
     return RULES[u.op.shape](u)
 
 
 def broadcast(shapes: Iterable[Shape], who: str = "operands") -> Shape:
-    """The common shape, right-aligned, size 1 repeating; UserError when there is none."""
+    """The common shape, right-aligned, size 1 repeating; UserError if there is none."""
     shapes = [s for s in shapes if s]  # scalars take any shape
     first = shapes[0] if shapes else ()
     if all([s == first for s in shapes]):
@@ -145,7 +145,7 @@ def _slice(u: UOp) -> Shape:
 
 
 def _check_part(begin: Dim, size: Dim, whole: Dim) -> None:
-    """UserError where a part from `begin` on, of `size`, is not inside of `whole`, all numbers."""
+    """UserError if numbers show that the part from `begin`, of `size`, is not inside of `whole`."""
     if type(begin) is type(size) is type(whole) is int:
         fits = begin >= 0 <= size and begin + size <= whole
     else:
@@ -156,7 +156,8 @@ def _check_part(begin: Dim, size: Dim, whole: Dim) -> None:
 
 
 def _check_alike(u: UOp, free: int | None = None) -> Shape:
-    """The shape of the first operand, which all have, but for the length of one axis."""
+    """The shape of the first operand. UserError if another operand differs, except along axis
+    `free`."""
     first, *others = [shape(s) for s in u.src]
     for number, dims in enumerate(others, 2):
         wrong = len(dims) != len(first)
@@ -231,7 +232,8 @@ def _part(u: UOp) -> Shape:
 
 
 def _exchanged(u: UOp) -> Shape:
-    """The first dimension of the operand has a part for each device."""
+    """The shape of an exchange. Check that the first dimension of the operand has a part per
+    device."""
     dims = shape(u.src[0])
     if not dims or dims[0] != u.arg.parts:
         raise UserError(f"the shape is {show(dims)}, expected {u.arg.parts} parts first")

@@ -1,4 +1,5 @@
-"""Storage under views and effects; the slots a kernel reads and writes; the order of its words."""
+"""Storage under views and effects, the slots that a kernel reads and writes, and its words in
+order."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ _THROUGH = frozenset((Ops.AFTER, Ops.INDEX, Ops.SLICE))
 
 
 def storage_root(u: UOp) -> UOp:
-    """The storage, or the value, under an address, a view or a SLICE, and under AFTERs."""
+    """The storage or value below an address, a view or a SLICE, and below AFTERs."""
     while u.op in _THROUGH or u.op.movement:
         u = u.src[0]
     return u
@@ -32,7 +33,7 @@ def base(u: UOp) -> UOp:
 
 
 def before_effects(u: UOp, known: dict[UOp, UOp] | None = None) -> UOp:
-    """The node under a row of AFTERs. `known` keeps the answers: some rows are thousands long."""
+    """The node below nested AFTERs. `known` keeps the answers, because thousands may be nested."""
     if known is None:
         known = {}
     path: list[UOp] = []
@@ -45,7 +46,7 @@ def before_effects(u: UOp, known: dict[UOp, UOp] | None = None) -> UOp:
 
 
 def awaited(u: UOp) -> Iterator[UOp]:
-    """The effects and loops that a row of AFTERs waits for, those of the outer AFTER first."""
+    """The effects and loops that nested AFTERs wait for, beginning with the outer AFTER."""
     while u.op is Ops.AFTER:
         yield from u.src[1:]
         u = u.src[0]
@@ -60,7 +61,7 @@ def whole_root(u: UOp) -> UOp:
 
 
 def is_program(body: UOp) -> bool:
-    """True for a LINEAR of CALLs; else it is the LINEAR of a kernel."""
+    """True for a LINEAR of CALLs, False for the LINEAR of a kernel."""
     return body.op is Ops.LINEAR and bool(body.src) and body.src[0].op is Ops.CALL
 
 
@@ -70,12 +71,13 @@ def outer_ranges(call: UOp) -> tuple[UOp, ...]:
 
 
 def arguments(call: UOp) -> tuple[UOp, ...]:
-    """The storage, numbers and variables that a CALL gives to its body."""
+    """The storage, numbers and variables that a CALL passes to its body."""
     return tuple([s for s in call.src[1:] if s.op is not Ops.RANGE])
 
 
 def _slots_of_calls(program: UOp, slots: Callable[[UOp], list[int]]) -> list[int]:
-    """The slots of the PARAMs of a program that its kernels take in such slots of their own."""
+    """The slots of a program's PARAMs that its CALLs pass in the slots that `slots` lists by
+    kernel."""
     taken = [storage_root(c.src[1 + slot]) for c in program.src for slot in slots(c.src[0])]
     return [p.arg.slot for p in dict.fromkeys(taken) if p.op is Ops.PARAM]
 
@@ -95,8 +97,7 @@ def written_arguments(call: UOp) -> list[UOp]:
 
 
 def read_slots(kernel: UOp) -> list[int]:
-    """The slots of the PARAMs whose elements a kernel, or a program, reads: used for more than an
-    address to store to."""
+    """The slots of the PARAMs whose elements a kernel or a program reads, not only stores to."""
     if is_program(kernel):
         return _slots_of_calls(kernel, read_slots)
     param: dict[UOp, UOp] = {}  # of an address, or a view

@@ -1,7 +1,7 @@
 """Report rewrites to a listener of this thread.
 
 A rewrite names its cause, a rule of a PatternMatcher or the function of a pass, by its line in the
-source. Without a listener it costs nothing.
+source. Without a listener, reports cost nothing.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ def current_listener() -> Listener | None:
 
 
 def standing_for(u: UOp, made: UOp) -> UOp:
-    """A new node, with the user's line of the node that it stands for."""
+    """Give a new node the user's line of the node that it replaces."""
     if made.origin is None:
         set_origin(made, u.origin)
     return made
 
 
 def made_at(u: UOp) -> str:
-    """The line of user code that made a node, as the end of a message; "" if it is not known."""
+    """The user's line that made a node, as the end of a message; "" if unknown."""
     if u.origin is None:
         return ""
     code, line = u.origin

@@ -1,4 +1,4 @@
-"""Types of what the methods of a UOp take and give, for modules below those that have the methods.
+"""Types of the arguments and results of UOp's methods, for modules below the methods' modules.
 
 The stub `uop.pyi` names them, so that type checkers see `ir/core` depend on nothing above it.
 """
@@ -13,7 +13,7 @@ A = TypeVar("A", covariant=True)  # UOp or Array
 
 
 class Updates(Protocol[A]):
-    """`a.at[key]`: each method gives the array with the elements of the key updated."""
+    """`a.at[key]`: each method returns the array with the elements at the key updated."""
 
     def set(self, value: Any) -> A: ...
     def add(self, value: Any) -> A: ...

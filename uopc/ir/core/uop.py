@@ -25,7 +25,7 @@ from uopc.ir.core.ops import Op, Ops
 
 
 class UCache(type):
-    """Calling the class interns: the same fields give the same object."""
+    """Calls of the class intern: the same fields return the same object."""
 
     def __call__(
         cls,
@@ -35,7 +35,8 @@ class UCache(type):
         arg: Any = None,
         tag: Any = None,
     ) -> UOp:
-        """The node with these fields, folding nothing. Without a dtype the op's rule gives it."""
+        """The node with these fields, without folding. A missing dtype follows from the op's rule.
+        """
         if not isinstance(op, Op):
             raise InvalidIR(f"UOp: op must be one of Ops, got {op!r}")
         if not isinstance(src, tuple):
@@ -48,7 +49,7 @@ class UCache(type):
 
 
 class Fields:
-    """The fields of a node. It is made as one of these, and becomes a UOp when it is complete."""
+    """The fields of a node under construction, which becomes a UOp when complete."""
 
     __slots__ = (
         "__weakref__", "_bounds", "_content", "_form", "_ranges", "_shape", "_simple", "arg",
@@ -85,7 +86,7 @@ class UOp(Fields, Immutable, metaclass=UCache):
         )
 
     def replace(self, **fields: Any) -> UOp:
-        """A copy with other values of some of op, dtype, src, arg and tag.
+        """A copy with some of op, dtype, src, arg and tag replaced.
 
         Nothing is folded. TypeError for another name.
 
@@ -101,7 +102,7 @@ class UOp(Fields, Immutable, metaclass=UCache):
         return UOp(**(known | fields))
 
     def rtag(self, tag: Any = True) -> UOp:
-        """This node with another tag; None takes the tag off.
+        """This node with another tag; None removes the tag.
 
         Examples:
             >>> x = uopc.param("x", (2,))
@@ -123,7 +124,7 @@ _makings = itertools.count()
 
 
 def note_made(param: UOp) -> UOp:
-    """Note that the user made a param now. One that is made again counts as made now."""
+    """Record that the user makes a param now, also if the param existed before."""
     _made[param] = next(_makings)
     return param
 
@@ -170,9 +171,9 @@ _make: Callable[[Key, Any], UOp] = _make_node
 
 
 def check_construction(check: Callable[[UOp], None] | None) -> None:
-    """From now on, call `check` on every new node of the process; None turns it off.
+    """From now on, call `check` on every new node of the process; None ends the checks.
 
-    A node that `check` raises on is not kept in the table.
+    If `check` raises, the node does not stay in the table.
     """
     global _make
     if check is None:
@@ -210,7 +211,7 @@ def checked(op: Op, dtype: DType | None, src: tuple[UOp, ...], arg: Any, tag: An
 
 
 def canonical_arg(op: Op, dtype: DType, arg: Any) -> Any:
-    """The arg in the one form that is interned; InvalidIR when its type is not the op's."""
+    """The arg in its canonical form for interning; InvalidIR if its type is not the op's."""
     if op is Ops.CONST:
         return const_value(dtype, arg)
     if type(arg) is list:

@@ -14,7 +14,8 @@ from uopc.ir.core.uop import UOp
 def toposort(
     root: UOp, gate: Callable[[UOp], bool] | None = None, done: dict[UOp, None] | None = None
 ) -> dict[UOp, None]:
-    """Every node below `root`, sources first, as an ordered set; `gate` says where to descend."""
+    """Every node below `root`, sources first, as an ordered set; `gate(u)`: True to descend below
+    u."""
     order: dict[UOp, None] = {} if done is None else done
     if root in order:
         return order
@@ -36,7 +37,7 @@ def toposort(
 
 
 def backward_slice(u: UOp) -> dict[UOp, None]:
-    """Every node below this one without the node itself, sources first.
+    """Every node below this node, sources first, without the node itself.
 
     Examples:
         >>> a, b = uopc.variable("a", 0, 9), uopc.variable("b", 0, 9)
@@ -49,7 +50,7 @@ def backward_slice(u: UOp) -> dict[UOp, None]:
 
 
 def consumers(root: UOp) -> dict[UOp, dict[UOp, None]]:
-    """For each node of the graph, sources first: the nodes that have it as a source.
+    """By node of the graph, sources first: the nodes that use it as a source.
 
     Examples:
         >>> a, b = uopc.param("a", (2,)), uopc.param("b", (2,))
@@ -75,8 +76,7 @@ CALLED = frozenset((Ops.SINK, Ops.LINEAR))
 
 
 def outside_kernels(root: UOp) -> Callable[[UOp], bool]:
-    """A gate for walks of a tensor graph: the kernels and programs that it calls are not entered.
-    """
+    """A gate for walks of a tensor graph that does not enter called kernels and programs."""
     return lambda u: u.op not in CALLED or u is root
 
 
@@ -103,7 +103,7 @@ def sweep(
 def marks_below(
     nodes: Iterable[UOp], marks: Mapping[UOp, int], sources: Callable[[UOp], Iterable[UOp]]
 ) -> dict[UOp, int]:
-    """The marks of each node and of those below it, as bits. `nodes`: sources first."""
+    """The marks of each node and of all nodes below, as bits. `nodes`: sources first."""
     found: dict[UOp, int] = {}
     for u in nodes:
         bits = marks.get(u, 0)
@@ -173,14 +173,14 @@ def nodes(root: UOp) -> list[UOp]:
 
 
 def inputs(root: UOp) -> list[UOp]:
-    """The params that a call of a tensor graph gives: one with a slot is an argument of a body, of
-    a FUNCTION or a kernel."""
+    """The params that a call of a tensor graph passes. A param with a slot is excluded: an argument
+    of a FUNCTION's or kernel's body."""
     return [u for u in nodes(root) if u.op is Ops.PARAM and u.arg.slot < 0]
 
 
 @memo_last
 def ops(root: UOp) -> frozenset[Op]:
-    """The ops of the graph: a pass whose ops are not among them has nothing to do."""
+    """The ops of the graph, by which a pass sees that it has nothing to do."""
     return frozenset([u.op for u in nodes(root)])
 
 

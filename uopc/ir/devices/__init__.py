@@ -1,1 +1,1 @@
-"""Devices: the one of a value, tiles of matrix units, meshes, and arrays cut over a mesh."""
+"""Devices: the device of a value, tiles of matrix units, meshes, and arrays cut over a mesh."""

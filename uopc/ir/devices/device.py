@@ -1,4 +1,5 @@
-"""The device of a value, by the rule its op's row names: a fact about a graph, as a shape is."""
+"""The device of a value, by the rule that its op's row names: a fact about a graph, like a shape.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _Known = dict[UOp, Device]
 
 
 def named(name: str) -> str:
-    """A device's name in its one form: the first of a kind is `cpu`, and `cuda:0`.
+    """The canonical name of a device: the first devices of each kind are `cpu` and `cuda:0`.
 
     Examples:
         >>> from uopc.ir.devices import device
@@ -29,7 +30,7 @@ def named(name: str) -> str:
 
 
 def is_cpu(name: str) -> bool:
-    """True for a CPU device: `cpu`, `cpu:1`, … up to the last one.
+    """True for a CPU device: `cpu`, `cpu:1`, … up to the last.
 
     Examples:
         >>> from uopc.ir.devices import device
@@ -55,10 +56,10 @@ def number(name: str) -> int:
 
 
 def device(u: UOp) -> Device:
-    """The device that a value is on: named by a COPY, or by the storage that it is made of. None
-    where no node names one, so that it is the one that `compile` is given.
+    """The device of a value, named by a COPY or by the storage that the value reads. None if no
+    node names a device: then `compile` decides.
 
-    UserError where the operands of a node are on several devices.
+    UserError if the operands of a node are on several devices.
 
     Examples:
         >>> x = uopc.param("x", (2,))
@@ -80,12 +81,12 @@ def devices(root: UOp) -> _Known:
 
 
 def names_one(u: UOp) -> bool:
-    """True for a node that says where its value is."""
+    """True for a node that names the device of its value."""
     return u.op is Ops.COPY or (u.op in (Ops.PARAM, Ops.BUFFER) and u.arg.device != "")
 
 
 def on_several(root: UOp) -> _Known:
-    """The device of each node of a graph on several devices; nothing for a graph on one."""
+    """The device of each node of a graph on several devices; empty for a graph on one device."""
     if not any(map(names_one, walk.nodes(root))):
         return {}
     known = devices(root)

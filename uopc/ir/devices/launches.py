@@ -27,7 +27,8 @@ def own_device(call: UOp) -> str:
 
 
 def device_of(args: Sequence[UOp], read: Iterable[int], written: Iterable[int]) -> str:
-    """`own_device` of a launch with these arguments, of which these slots are read and written."""
+    """`own_device` of a launch with these arguments; `read`, `written`: the slots read and written.
+    """
     reads = {name for slot in read for name in _named_device(args[slot])}
     if len(reads) == 1:
         return reads.pop()
@@ -36,7 +37,7 @@ def device_of(args: Sequence[UOp], read: Iterable[int], written: Iterable[int]) 
 
 
 def _named_device(argument: UOp) -> list[str]:
-    """The device of the storage of an argument, if it names one."""
+    """The device that the storage of an argument names: a list of one or none."""
     root = storage_root(argument)
     named = root.op in (Ops.PARAM, Ops.BUFFER) and root.arg.device
     return [device.named(root.arg.device)] if named else []

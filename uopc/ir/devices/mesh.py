@@ -1,4 +1,4 @@
-"""Named meshes of devices, and specs that say along which of their axes an array is cut.
+"""Named meshes of devices, and specs: the mesh axes that cut an array.
 
 A dimension of n cut p ways has ceil(n / p) elements on every device. The last devices have padding
 at its end, which holds any values.
@@ -24,8 +24,8 @@ MOST_DEVICES = 1 << 20
 
 
 class PartitionSpec(tuple[Any, ...]):
-    """Of each dimension of an array: None, the mesh axis that cuts it, or a tuple of axes. The
-    dimensions after the last entry are whole. `uopc.P` is a short name of it.
+    """Entries by dimension of an array: None, the mesh axis that cuts the dimension, or a tuple of
+    axes. Dimensions after the last entry are not cut. `uopc.P` is a short name.
 
     UserTypeError for an entry of another kind.
 
@@ -55,7 +55,7 @@ class PartitionSpec(tuple[Any, ...]):
 def normal(given: Any, rank: int, who: str) -> Spec:
     """A PartitionSpec (or a tuple of its entries, or None) for an array of `rank` dimensions.
 
-    UserError where it has more entries, or an axis twice.
+    UserError for more than `rank` entries, or an axis twice.
     """
     if given is None:
         given = ()
@@ -147,7 +147,7 @@ class Mesh:
         return math.prod([sizes[a] for a in axes])
 
     def divides(self, n: Dim, axes: Axes) -> bool:
-        """True if parts along these axes of a dimension of n are even.
+        """True if a dimension of n is cut into even parts along these axes.
 
         Examples:
             >>> mesh = uopc.make_mesh((4,), ("data",))
@@ -202,7 +202,7 @@ class Mesh:
         return _groups(self, axes)
 
     def spec(self, given: Any, dims: Sequence[Dim], who: str) -> Spec:
-        """A PartitionSpec in its normal form: no cut of one element.
+        """A PartitionSpec in its normal form: dimensions of length 1 are not cut.
 
         UserError for an axis that the mesh does not have.
 
@@ -248,8 +248,9 @@ def make_mesh(
 ) -> Mesh:  # fmt: skip
     """A mesh of devices: the size and the name of each axis.
 
-    devices: CPU devices of this process, by rank: each has threads of its own, and all run at the
-    same time. Without them each device is on an MPI rank, or all are run by one thread in turns.
+    devices: CPU devices of this process, by rank; each has separate threads, and all run at the
+    same time. Without `devices`, each device is on an MPI rank, or one thread runs all devices in
+    turn.
 
     UserTypeError unless both are sequences, UserError unless the sizes are positive, the names
     different identifiers, and the devices different ones, as many as the mesh has.
@@ -296,5 +297,5 @@ def _checked_devices(given: Sequence[str] | None, size: int) -> tuple[str, ...]:
 
 
 def coordinate(axis: str) -> str:
-    """The name of the variable that says where on a mesh axis a device is."""
+    """The name of the variable for a device's coordinate on a mesh axis."""
     return f"at_{axis}"

@@ -1,7 +1,8 @@
-"""Exchanges that run beside launches: in which order calls stand, and until when memory is busy.
+"""Exchanges that overlap with launches: the order of calls, and the end of an exchange's use of
+memory.
 
-An exchange is started at its place among the calls, and is awaited before the first later call that
-touches its memory: that reads or writes what arrives, or writes what is sent.
+An exchange starts at its place among the calls, and is awaited before the first later call that
+reads or writes the received memory, or writes the sent memory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from uopc.ir.core.uop import UOp
 
 
 class _CallStorages:
-    """The storage that each call of a program reads, and that it writes."""
+    """The storages that each call of a program reads and writes."""
 
     def __init__(self, program: UOp) -> None:
         slots = {c.src[0]: (read_slots(c.src[0]), written_slots(c.src[0])) for c in program.src}
@@ -26,7 +27,7 @@ class _CallStorages:
                 found.append({storage_root(args[slot]) for slot in own})
 
     def meet(self, a: int, b: int) -> bool:
-        """True if two calls touch some storage that one of them writes."""
+        """True if two calls access a common storage that either writes."""
         mine, other = self.writes[a], self.writes[b]
         return not (
             mine.isdisjoint(other) and mine.isdisjoint(self.reads[b])
@@ -34,8 +35,7 @@ class _CallStorages:
         )  # fmt: skip
 
     def needed(self) -> list[set[int]]:
-        """The earlier calls that each call must come after, perhaps without those that these must
-        come after."""
+        """The earlier calls that each call must follow; indirect predecessors may be missing."""
         writer: dict[UOp, int] = {}
         readers: dict[UOp, set[int]] = {}
         found: list[set[int]] = []
@@ -66,16 +66,16 @@ def awaited(program: UOp) -> dict[int, int]:
 
 
 def _in_one_loop(calls: tuple[UOp, ...], number: int) -> bool:
-    """True if a loop runs around this call and the one before it."""
+    """True if a loop runs around call `number` and the call before."""
     return not set(outer_ranges(calls[number])).isdisjoint(outer_ranges(calls[number - 1]))
 
 
 def order_for_overlap(program: UOp) -> list[int]:
-    """An order of the calls in which each exchange starts early, and what waits for it comes late.
+    """An order of the calls in which exchanges start early, and calls that wait for them come late.
 
-    That exchange is next that needs the fewest further calls, of those that wait for none that
-    runs; where all do, first all calls come that wait for none. The order stays as it is in a
-    program with loops of calls.
+    Among the exchanges that wait for no running exchange, take the one with the fewest further
+    calls. If all wait, first place all calls that wait for none. The order of a program with loops
+    of calls does not change.
     """
     calls = program.src
     if any(map(outer_ranges, calls)):
@@ -112,7 +112,7 @@ def _late(
 
 
 def _all_below(number: int, needed: Sequence[set[int]]) -> set[int]:
-    """The calls that one must come after."""
+    """All calls that a call must follow."""
     found: set[int] = set()
     left: Iterable[int] = needed[number]
     while left:

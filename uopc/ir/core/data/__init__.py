@@ -1,1 +1,1 @@
-"""The arrays of constants: in memory, by content, and in files, by place."""
+"""Constant arrays: identified by content in memory, and by place in files."""

@@ -1,7 +1,7 @@
-"""Constant arrays: a node holds one by content hash, so that equal arrays are one node.
+"""Constant arrays: a node holds an array by content hash, so that equal arrays are one node.
 
-An array in a file that it cannot write to is known by its place there instead: it is neither read
-nor copied.
+An array in a file that it cannot write to is identified by its place there, and neither read nor
+copied.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _bounds: weakref.WeakKeyDictionary[DataArg, tuple[int, int]] = weakref.WeakKeyDi
 
 
 def register(array: npt.NDArray[Any]) -> DataArg:
-    """The arg for an array: a copy, C-contiguous, unless nobody can write to it.
+    """The arg for an array: a C-contiguous copy, unless the array is read-only.
 
-    UserError if it lies in a file that was changed since it was opened.
+    UserError if the array is in a file that changed since it was opened.
     """
     found = files.placed(array)
     if found is not None:
@@ -48,7 +48,7 @@ def register(array: npt.NDArray[Any]) -> DataArg:
 
 
 def _may_change(array: npt.NDArray[Any]) -> bool:
-    """The array, or the array that it is a view of, can be written."""
+    """True if the array, or an array that it views, is writable."""
     view: Any = array
     while isinstance(view, np.ndarray):
         if view.flags.writeable:
@@ -61,7 +61,7 @@ def _may_change(array: npt.NDArray[Any]) -> bool:
 
 
 def bounds(arg: DataArg) -> tuple[int, int]:
-    """The least and greatest of the integers and 0, which a read with a false guard gives."""
+    """The least and greatest of the integers and 0 (a read with a false guard gives 0)."""
     found = _bounds.get(arg)
     if found is None:
         low, high = int(arg.array.min(initial=0)), int(arg.array.max(initial=0))

@@ -1,10 +1,10 @@
-"""Constant arrays in blocks: the order in which the tile of a kernel reads them.
+"""Constant arrays in blocks: the order in which a kernel's tile reads the elements.
 
     w[o, c, r, i]   →   w[c, r // n, o, i, r % n]
 
-An order is (outer, chunks, length, inner, n): of an array seen as outer x chunks x length x inner,
-each chunk lies by itself; in it n neighbours along the length stand side by side, and the elements
-of a block in the order of the rest. Those that the last block of a chunk lacks are zero.
+An order is (outer, chunks, length, inner, n), for an array seen as outer x chunks x length x inner.
+Chunks follow each other. In a chunk, n neighbours along the length are contiguous, and the other
+axes keep their order. Missing elements of a chunk's last block are zero.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def fits(order: Order, dims: tuple[int | None, ...]) -> bool:
 
 
 def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
-    """Memory that begins at a line, with any content."""
+    """Memory that begins at a cache line, with any content."""
     whole = np.empty(nbytes + LINE, np.uint8)
     begin = -whole.ctypes.data % LINE
     return whole[begin : begin + nbytes]
 
 
 def blocked(array: npt.NDArray[Any], order: Order) -> npt.NDArray[Any]:
-    """The array in this order, flat, at the begin of a cache line: vectors of it lie in one line.
-    It has at least as many elements as the order says."""
+    """The array in this order, flat, aligned to a cache line, so that no vector crosses a line. The
+    array has at least as many elements as the order."""
     outer, chunks, length, inner, n = order
     rows = array.reshape(-1)[: math.prod(order[:4])].reshape(outer, chunks, length, inner)
     whole, rest = divmod(length, n)

@@ -1,7 +1,7 @@
-"""Arrays that lie in files: mapped, never read as a whole, known by their place and not by content.
+"""Arrays in files: mapped, never read as a whole, identified by their place and not by content.
 
-A place is the path, the device, the inode, the size and the time of the last change of a file, and
-the bytes of it that an array shows. Arrays with one place are one constant, in every process.
+A place is the path, device, inode, size and time of the last change of a file, and the byte range
+of an array. Arrays with equal places are one constant, in every process.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class Identity:
 
 @dataclass(frozen=True)
 class Stamp:
-    """The identity of a file and when its content or attributes last changed, which no program can
-    set: two stamps are equal only where nobody wrote the file in between."""
+    """The identity of a file and the time of its last change of content or attributes, which no
+    program can set. So equal stamps prove that nobody wrote the file in between."""
 
     identity: Identity
     changed_ns: int
 
     @staticmethod
     def of(path: str) -> Stamp:
-        """The stamp of a path from the root: of the file that links in it lead to. OSError if there
-        is no such file."""
+        """The stamp of the file at an absolute path, with links followed. OSError if there is no
+        such file."""
         found = os.stat(path)
         return Stamp(Identity.of(path, found), found.st_ctime_ns)
 
     def check(self) -> None:
-        """UserError if the file, or an attribute of it, was changed since, or it is gone."""
+        """UserError if the file or its attributes changed since, or if the file is gone."""
         check_unchanged_since(self.identity)
         if Stamp.of(self.identity.path) != self:
             raise UserError(f"{self.identity.path} was changed since it was opened: open it again")
@@ -88,14 +88,14 @@ class FilePlace:
         return hashlib.blake2b(f"file {self!r}".encode(), digest_size=8).hexdigest()
 
     def as_text(self) -> str:
-        """The place as JSON."""
+        """The place, as JSON."""
         import json  # here and below: few programs need it
 
         return json.dumps(dataclasses.asdict(self))
 
     @staticmethod
     def of_text(name: str, text: bytes) -> FilePlace:
-        """The place that a text says. InvalidIR if it is damaged."""
+        """The place in a text by `as_text`. InvalidIR if the text is damaged."""
         import json
 
         try:
@@ -113,7 +113,7 @@ class FilePlace:
         return place
 
     def open(self) -> Array:
-        """The array. UserError if the file is gone or is another one now."""
+        """The array. UserError if the file is gone or was replaced."""
         mapping = opened(self.identity.path)
         _check_same(self.identity, mapping.identity)
         t = dtypes.by_name(self.dtype).numpy
@@ -130,7 +130,7 @@ class Mapping(mmap.mmap):
     writable: bool
 
     def array(self, offset: int, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
-        """Bytes of the file as an array; they must lie inside and be aligned."""
+        """Bytes of the file as an array; the bytes must be inside the file and aligned."""
         nbytes = math.prod(dims) * dtype.itemsize
         return np.frombuffer(self, np.uint8, nbytes, offset).view(dtype).reshape(dims)
 
@@ -140,7 +140,7 @@ class Mapping(mmap.mmap):
         return int(np.frombuffer(self, np.uint8, 1).ctypes.data)
 
     def advise(self, part: Array, advice: int) -> None:
-        """Tell the system how the pages that lie in a part as a whole will be used."""
+        """Advise the system about the use of the pages that lie fully in a part."""
         begin = part.ctypes.data - self.address
         first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
         last = (begin + part.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -233,8 +233,7 @@ def is_mapped(array: Array) -> bool:
 
 
 def placed(array: Array) -> tuple[FilePlace, Array] | None:
-    """The place of an array in a file that it cannot write to, and the array there; None for any
-    other array."""
+    """The place of a read-only array in a file, and the array there; None for any other array."""
     if array.flags.writeable or not (array.flags.c_contiguous and array.flags.aligned):
         return None
     if not array.size:
@@ -254,8 +253,8 @@ def placed(array: Array) -> tuple[FilePlace, Array] | None:
 
 
 def _of_memmap(array: Array) -> tuple[Mapping, Array] | None:
-    """The array of an np.memmap that nobody writes to, in a mapping of our own; None if its path
-    names another file now."""
+    """A read-only np.memmap as an array in our own mapping; None if its path now names another
+    file."""
     views = [b for b in _bases(array) if isinstance(b, np.memmap)]
     path = views[-1].filename if views and views[-1].mode == "r" else None
     if path is None:
@@ -275,7 +274,7 @@ def _of_memmap(array: Array) -> tuple[Mapping, Array] | None:
 
 
 def _file_at(address: int) -> tuple[str, str] | None:
-    """The device and inode of the file that is mapped at an address, as the system writes them."""
+    """The device and inode, as the system writes them, of the file mapped at an address."""
     try:
         with open(_MAPS, encoding="utf-8", errors="replace") as lines:
             for line in lines:
@@ -298,7 +297,7 @@ def check_unchanged(arrays: Iterable[Array]) -> None:
 
 
 def check_unchanged_since(before: Identity, writable: bool = False) -> None:
-    """UserError if a file was written, replaced or removed since it had an identity."""
+    """UserError if a file was written, replaced or removed since the identity was taken."""
     path = before.path
     try:
         now = Identity.of(path, os.stat(path))
