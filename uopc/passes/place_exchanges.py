@@ -64,8 +64,9 @@ def place_exchanges(graph: UOp, context: Context) -> UOp:
 
 def _buckets(order: Sequence[UOp], limit: int) -> list[tuple[list[UOp], bool]]:
     """The exchanges that happen at once, and whether each works in place, in dependency order. An
-    exchange that waits for a write to an argument is a bucket of its own: that argument may be read
-    before. `limit`: the bytes that complete a bucket, or 0."""
+    exchange that waits for a write to an argument is a bucket of its own: launches before that
+    write may read the results of other exchanges. `limit`: the bytes that complete a bucket, or
+    0."""
     readers = Counter([s for u in order for s in u.src])
     depth: dict[UOp, int] = {}
     effects: set[UOp] = set()

@@ -157,7 +157,7 @@ class CKernel(KernelText[None, None]):
         return self.text(u) if model.dtype.lanes == 1 else self.lanes.like(u, model)
 
     def text(self, u: UOp) -> str:
-        """The text of an operand that needs no parentheses."""
+        """The text of an operand, for a place where no parentheses are needed."""
         if u.op is Ops.CONST:
             return self.prelude.constant(u.dtype, u.arg)
         found = self.waiting.pop(u, None)

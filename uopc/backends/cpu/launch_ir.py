@@ -217,7 +217,8 @@ def spread(
     b: Builder, pool: Operand, function: Operand, context: Operand, chunks: Operand,
     helpers: Operand,
 ) -> None:  # fmt: skip
-    """Run the chunks of a launch on this thread and `helpers` others, or all on this thread."""
+    """Run the chunks of a launch on this thread and at most `helpers` others, or all on this
+    thread."""
     serial = b.block()
     wanted = b.intrinsic("smin.i64", I64, helpers, chunks - 1)
     most = pool.address("most").atomic("monotonic")

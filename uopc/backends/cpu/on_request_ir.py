@@ -57,8 +57,8 @@ def new_array(
 def by_name(
     b: Builder, state: Operand, args: Operand, nargs: Operand, names: Operand, arrays: Operand
 ) -> None:
-    """Put the named arguments of a call in the program's order, followed by the arrays for results.
-    Return the number of those arrays, or -1 if Python has to look."""
+    """Put the arguments of a call with names in the program's order, followed by the arrays for
+    results. Return the number of those arrays, or -1 if Python has to look."""
     g, slow = global_table(b), b.block()
     n, variables, inputs = state.arguments, state.variables, state.inputs
     overflow = b.alloca(I32)

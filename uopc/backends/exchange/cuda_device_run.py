@@ -35,7 +35,7 @@ class DeviceMemory:
         return [a.address for a in arrays]
 
     def within(self, array: DeviceArray) -> Any:
-        """The outermost array that contains this array."""
+        """The outermost array that contains this array, or None."""
         found: Any = array.owner
         while isinstance(found, DeviceArray) and isinstance(found.owner, DeviceArray):
             found = found.owner

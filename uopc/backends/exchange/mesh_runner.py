@@ -43,9 +43,9 @@ ranks: Ranks | None = None  # of the job that this process has joined
 
 
 class CallSizes(NamedTuple):
-    """The facts that follow from the sizes of a call: the argument parts by device, the shapes of
-    complete results, the memory of result parts by device, the cut of each cut result, and the
-    shapes of first parts."""
+    """The facts that follow from the sizes of a call: by device the parts of the arguments, the
+    shapes of complete results, by device the memory of its parts of results, the layout of each
+    result that stays cut, and the shapes of first parts."""
 
     windows: dict[int, list[parts.PartWindow]]
     shapes: list[tuple[int, ...]]

@@ -100,7 +100,8 @@ def _request(call: Any, *given: Any) -> Started:
 
 
 def _sending(group: Any, step: ExchangeStep) -> Started:
-    """A function that starts an exchange that only sends values on."""
+    """A function that starts to send values on, and returns a function that waits for the end. A
+    device to which no device sends gets zeros."""
     exchange, sent, got = step[:3]
     to, source, comes = _ends(group, exchange)
     given, room = as_bytes(sent), as_bytes(got)

@@ -369,7 +369,7 @@ class Builder:
     def switch(
         self, value: Operand, targets: Mapping[int, Sequence[Any]], other: BasicBlock
     ) -> None:
-        """Jump to the block of a number, each with its arguments."""
+        """Jump to the block of a number, with its arguments, or to `other`."""
         label = self._to(other, ())
         cases = [f"i64 {n}, {self._to(block, given)}" for n, (block, *given) in targets.items()]
         self.effect(f"switch i64 {value.name}, {label} [ {' '.join(cases)} ]")

@@ -120,8 +120,8 @@ def _load(e: Emitter, u: UOp) -> str | None:
 
 
 def _fetch(e: Emitter, u: UOp) -> str | None:
-    """Prefetch lines that are read soon into the second-level cache. If the place is read from
-    memory and the read is a few iterations away, prefetch into the first-level cache. An address
+    """Prefetch lines that are read soon into the second-level cache; into the first-level cache if
+    their place is read from memory, because such lines are read a few iterations later. An address
     outside of the array does no harm."""
     e.declared["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
     load, ahead = u.src

@@ -55,7 +55,8 @@ def _in_file(u: UOp) -> bool:
 
 
 def _part(u: UOp, data: UOp) -> UOp | None:
-    """The part of an array in a file that a node shows; None for other nodes."""
+    """The part of an array in a file that a node shows; None if the shown elements are no such
+    part."""
     if u.op is Ops.CONTIGUOUS:
         return data
     shown = evaluate.move(u, data.arg.array)

@@ -310,7 +310,7 @@ def part_of(
 
 
 def _window_of_part(a: UOp, begins: Sequence[Dim], sizes: Sequence[Dim], computed: bool) -> UOp:
-    """The window of a part, moved into one of the part's own parts if it fits."""
+    """The window of a part, taken from one of the part's own parts if it lies in one."""
     part = part_of(a, begins, sizes, computed) if computed else None
     return window(a, begins, sizes) if part is None else part
 

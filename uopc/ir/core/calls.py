@@ -16,7 +16,7 @@ def operands(u: UOp) -> tuple[UOp, ...]:
 
 
 def outside_bodies(u: UOp) -> list[UOp]:
-    """The sources outside of all bodies; the loops of PRIMITIVEs are closed, too."""
+    """The sources outside of all bodies, also outside of the loops of PRIMITIVEs."""
     return [s for s in operands(u) if s.op is not Ops.FUNCTION]
 
 

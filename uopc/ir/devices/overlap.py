@@ -52,8 +52,8 @@ class _CallStorages:
 
 def awaited(program: UOp) -> dict[int, int]:
     """By the call number of an exchange, the number of the call before which the exchange is
-    awaited: the number of calls, if no call needs its memory. Calls in a loop are awaited before
-    the loop, and an exchange in a loop runs alone."""
+    awaited: the number of calls, if no call needs its memory. If that call is in a loop, the wait
+    comes before the loop; an exchange in a loop runs alone."""
     calls, touched = program.src, _CallStorages(program)
     found = {}
     for number in [i for i, c in enumerate(calls) if exchanges_of(c.src[0])]:

@@ -76,7 +76,7 @@ class PartSizes:
         return affine.mul(found.times, self._of_device(found.root, axes)[1])
 
     def place(self, axes: Axes) -> UOp:
-        """The number of this device's part along these axes, in coordinates."""
+        """The number of this device's part along these axes, in terms of its coordinates."""
         found = affine.const(0)
         for a in axes:
             n = self.mesh.shape[a]
@@ -186,7 +186,8 @@ class PartSizes:
 
 
 class _Multiple(NamedTuple):
-    """A dimension that is a multiple of another dimension, as each of its parts is of a part."""
+    """A dimension that is `times` the dimension `root`; each part of it is `times` a part of
+    `root`."""
 
     times: UOp
     root: UOp

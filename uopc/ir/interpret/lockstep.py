@@ -21,8 +21,8 @@ _NOTHING: Mapping[UOp, UOp] = {}
 def variables_of(
     mesh: Mesh, rank: int, variables: Mapping[str, int], made: Mapping[UOp, UOp] = _NOTHING
 ) -> dict[str, int]:
-    """The variables of one device: its coordinates, the shared variables, and `PartSizes.values`
-    made of these."""
+    """The variables of one device: its coordinates, the shared variables, and the variables of
+    `PartSizes.values`, which follow from these."""
     known = {**variables, **{coordinate(a): i for a, i in mesh.coordinates(rank).items()}}
     decided = {v.arg.name: closed.instructions(u) for v, u in made.items() if closed.is_closed(u)}
     return known | {name: closed.value(u, known) for name, u in decided.items()}

@@ -197,7 +197,8 @@ def fired(rules: RuleSet, entry: Entry, rng: random.Random) -> Iterator[tuple[_M
 
 
 def _used(p: UPat, chosen: bool, here: bool = False) -> set[str]:
-    """The variables inside of a branch of a WHERE, or (`here`) those elsewhere."""
+    """The variables that are branches of a WHERE if `chosen`, else all others. `here`: True if `p`
+    is a branch."""
     own = {p.name} if p.name is not None and p.ops is None and here is chosen else set()
     for i, s in enumerate(p.sources or ()):
         own |= _used(s, chosen, i > 0 and p.ops == frozenset((Ops.WHERE,)))

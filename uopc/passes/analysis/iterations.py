@@ -77,7 +77,7 @@ def _meetings(kernel: UOp) -> list[tuple[Access, Access]]:
 
 
 def _may_meet(target: Access, access: Access) -> bool:
-    """False if all elements of one address lie before all elements of the other."""
+    """False if all elements of one access lie before all elements of the other."""
     (low, high), (first, last) = bounds.bounds(target.flat), bounds.bounds(access.flat)
     return bool(low <= last and first <= high)
 

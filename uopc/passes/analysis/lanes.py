@@ -43,7 +43,7 @@ def splat(value: UOp, lanes: int) -> UOp:
 
 
 def has_few_values(u: UOp, count: int) -> bool:
-    """True for integers with at most `count` values; a comparison chooses between two values."""
+    """True for integers with 3 to `count` values; a comparison chooses between two values."""
     if u.dtype.kind not in ("int", "uint") or u.dtype.bits > 32:
         return False
     low, high = bounds.bounds(u)

@@ -15,7 +15,7 @@ def step_cycles(
     rows: int, vectors: int, vector_bytes: int, figures: Figures, far: bool = False
 ) -> float:
     """Cycles of one step of a reduce over a tile of `rows` by `vectors` accumulators. `far`:
-    vectors are loaded from the second-level cache, in addition to the arithmetic."""
+    vectors come from the second-level cache while the arithmetic runs."""
     rate = speeds.multiply_adds(figures, vector_bytes)
     arithmetic = max(rows * vectors / rate, speeds.latency(figures))
     loads = rows / speeds.MOST_PER_CYCLE + vectors / speeds.loads(figures, vector_bytes)
@@ -34,8 +34,8 @@ def register_tile(
     partial vectors are read under a mask, which takes a register. A tile with all rows may exceed
     MOST_VECTORS: no other tile reads its panel, and long rows stream faster. `held`: the vectors
     across a panel that stay in the nearest cache while tiles read the panel again. `shorter`: the
-    rows and columns in the shorter chunks of threads, 0 if all chunks are equal; the same code then
-    has tiles for the edges of shorter chunks.
+    rows and columns in the shorter chunks of threads, for whose edges the code has tiles, too; 0 if
+    all chunks are equal.
 
     333 x 555 in 16 lanes: 6 x 4 takes 56 · 9 tiles (with 3 rows and 43 columns at the edges).
     """

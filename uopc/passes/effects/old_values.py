@@ -79,8 +79,8 @@ class OldValues:
         return done.get(self.graph, self.graph)
 
     def _in_order(self, u: UOp, src: tuple[UOp, ...]) -> tuple[UOp, ...]:
-        """The sources of a launch. A value that is written twice is computed once, and each written
-        storage comes after its earlier effects."""
+        """The sources of a launch. A value that goes to two storages is computed once, and each
+        written storage comes after its earlier effects."""
         targets = _targets(u) if u in self._twice or u in self._previous else set()
         if u in self._twice:
             src = tuple([s if i in targets else self._copy(s) for i, s in enumerate(src)])
@@ -176,7 +176,8 @@ class OldValues:
         return made
 
     def _unseen(self, written: UOp) -> UOp:
-        """Separate storage for a CALL's write, of which only this version is read."""
+        """Separate storage for another array that a CALL writes: of the repeated CALL, only the
+        version is read."""
         return self._filled(written, self._copy(written))
 
     def _filled(self, like: UOp, value: UOp) -> UOp:

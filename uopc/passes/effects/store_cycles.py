@@ -2,7 +2,7 @@
 
 `a.assign(a + b)` and `b.assign(a - b)`, both of the old values: whichever runs first destroys what
 the other one reads. So does `a.assign(a + 1) + a` alone: the sum waits for the store, and reads
-what it overwrites. The circle opens if what is still read is copied first.
+what it overwrites. The cycle opens if the values that are still read are copied first.
 
 Two assignments to one version of an array, `a.assign(b) + a.assign(c)`, are two histories of it.
 Memory shows one of them, with both stores as found; a version that it never shows gets storage of
@@ -283,8 +283,8 @@ def opened(launches: LaunchFootprints) -> tuple[dict[UOp, set[Read]], set[Read]]
 def _opened(
     launches: LaunchFootprints, chained: Iterable[UOp]
 ) -> tuple[dict[UOp, set[Read]], set[Read]]:
-    """The same, with the writes to `chained` storages kept in the order in which they were found:
-    if memory cannot show all versions, it shows those of this order."""
+    """One round of `opened`, with the writes to `chained` storages kept in the order in which they
+    were found: if memory cannot show all versions, it shows those of this order."""
     if not launches.effects:
         return {}, set()
     graph = LaunchGraph(launches.versions, launches.found)

@@ -47,7 +47,8 @@ def with_rank(value: UOp, rank: int) -> UOp:
 
 
 def axis_of(axes: list[int], dims: Shape, count: int) -> int | None:
-    """The axis of known length along which `count` neighbours share a word."""
+    """Choose the axis, among `axes` of known lengths, along which `count` neighbours share a
+    word."""
 
     def filled(k: int) -> float:
         n: int = dims[k]

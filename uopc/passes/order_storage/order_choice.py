@@ -92,8 +92,8 @@ class Chooser:
         return self._bias(u, order) + sum(found)
 
     def _best(self, n: Nest, orders: Mapping[UOp, Order]) -> float:
-        """The least cost of a nest and all nests before it, over all orders of its operands except
-        the given orders."""
+        """The least cost of a nest and all nests before it, over all orders of the operands that
+        `orders` does not name."""
         free = [u for u in self.inputs[n] if u not in orders]
 
         def cost(made: tuple[Order, ...]) -> float:

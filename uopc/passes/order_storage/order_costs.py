@@ -67,7 +67,7 @@ class _Cycles:
 
     # ------------------------------------------------------------ loops that become one
     def _joined(self, first: UOp) -> list[UOp]:
-        """The loop, merged with the loops around it that continue it in all arrays."""
+        """The loop and the loops around it that continue its index in all arrays."""
         found, length = [first], most_of(first)
         rest = [r for r in self.loops if r is not first]
         while True:
@@ -106,8 +106,8 @@ class _Cycles:
         self, c: Contraction, a: list[Access], b: list[Access], columns: list[UOp],
         rows: list[UOp], around: list[UOp], far: bool,
     ) -> float:  # fmt: skip
-        """The cycles of one sum, with separate rows of the result, or with rows merged with those
-        around."""
+        """The cycles of one sum: the cheaper of separate rows of the result, and rows merged with
+        the rows around."""
         steps, wide, lane = trips(c.depth), trips(columns), columns[0]
         fill, far_fill = self._fill(c, b, lane, wide)
         bits, row = c.reduce.dtype.bits, rows[0]

@@ -68,8 +68,8 @@ def order_storage(graph: UOp, context: Context) -> UOp:
 
 def _choices(nests: list[Nest], free: list[UOp], target: Target) -> dict[UOp, list[Order]]:
     """The orders that each value may have, the order of its shape first. Candidate: move last an
-    axis of vector length that reduces use differently from the current last axis. None for values
-    in nests of unknown cost, or with the user's Opts."""
+    axis of vector length that reduces use differently from the current last axis. Values in nests
+    of unknown cost, or with the user's Opts, are missing."""
     axes: dict[UOp, set[int]] = {u: set() for u in free}
     fixed: set[UOp] = set()
     for n in nests:

@@ -145,8 +145,8 @@ class Exchanges:
         return dataclasses.replace(v, local=got, partial=rest)
 
     def _gathered(self, v: Value, d: int, keep: Axes, reason: str) -> Value:
-        """Gather dimension d along some axes, so that each device also gets the parts of the
-        devices along these."""
+        """Gather dimension d along all axes but `keep`: each device also gets the parts of the
+        devices along these axes."""
         axes = v.spec[d][len(keep) :]
         send = filled(v.local, d, self.sizes.most(v.dims[d], v.spec[d]))
         got = self.exchange(Ops.ALLGATHER, axes, send, reason)

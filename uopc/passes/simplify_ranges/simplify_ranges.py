@@ -78,8 +78,8 @@ def _neighbours(kernel: UOp) -> list[tuple[UOp, UOp]]:
 
 
 def _merge(kernel: UOp, outer: UOp, inner: UOp) -> UOp | None:
-    """Merge two ranges into one. None if an index would get harder, or if the loop may have no
-    iterations: the quotients would fold to 0, which would move accesses out of the loop."""
+    """Merge two ranges into one. None if an index would get harder, or if no iteration runs: the
+    quotients would fold to 0, which would move accesses out of the loop."""
     closers = {u for u in walk.order(kernel) if _is_closer(u) and inner in u.src}
     if any(_is_closer(u) and (outer in u.src) != (u in closers) for u in walk.order(kernel)):
         return None

@@ -84,7 +84,7 @@ def _combines(u: UOp, op: str, value: UOp, r: UOp) -> bool:
 # ---------------------------------------------------------------- the values
 def has_places(v: UOp, r: UOp) -> bool:
     """True for a value of storage, without a sum, for which a buffer has a place at each iteration
-    of the other loops; there are such loops, and their lengths are fixed."""
+    of the other loops: there are such loops, and no loop decides their lengths."""
     order = walk.toposort(v, gate=lambda u: u.op is not Ops.INDEX)
     around = ranges.ranges(v)
     plain = all([q.arg.kind == "loop" or q is r for q in around])

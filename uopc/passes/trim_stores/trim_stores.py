@@ -130,7 +130,8 @@ def _stores(graph: UOp) -> dict[UOp, _FilledBuffer]:
 
 
 def _stored(after: UOp) -> _FilledBuffer | None:
-    """The single loop nest behind an AFTER, if it stores all elements of a new buffer."""
+    """The single loop nest behind an AFTER, if it stores all elements of a new buffer, and computes
+    a reduce for each."""
     buffer, *effects = after.src
     if buffer.op is not Ops.BUFFER or buffer.arg.space != "global" or not buffer.dtype.is_float:
         return None
@@ -196,7 +197,7 @@ def _taken_apart(
 ) -> tuple[UOp, UOp, int | None] | None:
     """The mask of a value, the number outside of the mask, and the remaining operand of its WHERE:
     None keeps the WHERE, because the mask is only part of its condition. None without a mask, and
-    if the mask hides too little."""
+    if the mask hides too little of the value and, if the number is -inf, of products of it."""
     u = s.value
     if u.op is not Ops.WHERE or not any(v.op is Ops.CONST for v in u.src[1:]):
         return None
@@ -253,7 +254,7 @@ def _needed_conditions(
 
 def _at_store(s: _FilledBuffer, index: tuple[UOp, ...], conditions: Conditions) -> Conditions:
     """Turn conditions on the loops of a read into conditions on the loops of the store; none that
-    depend on other loops."""
+    depend on other loops, which may be the same nodes as loops of the store."""
     plain, guard = index_maps.plain_index(index, index_maps.true())
     conditions = both(conditions, required(guard, True))
     loops: dict[UOp, affine.Form] = {}

@@ -77,7 +77,7 @@ class _Hidden(NamedTuple):
 
 def _guard(reduce: UOp) -> tuple[UOp, _Hidden | None] | None:
     """The condition on loops under which a term of a sum of products may differ from 0; and, if
-    zeros are not exact, the values of the other terms."""
+    zeros are not exact, the factor that may make the other terms NaN."""
     product = reduce.src[0]
     if product.op is not Ops.MUL:
         return None
