@@ -1,7 +1,7 @@
 """The Array API standard (2024.12) on graphs, also under NumPy's names.
 
 `import uopc.numpy as unp`: functions take Arrays, UOps, NumPy arrays and numbers. Of UOps alone
-they give UOps, else Arrays. NumPy's own functions and operators come here when they meet one.
+they give UOps, else Arrays. NumPy's functions and operators on Arrays and UOps call them.
 
 Examples:
     >>> import uopc.numpy as unp

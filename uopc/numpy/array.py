@@ -1,8 +1,8 @@
-"""Array: a value of a traced function, or a lazy one. It wraps a UOp and compares by value.
+"""Array: a value of a traced function, or a lazy value. It wraps a UOp and compares by value.
 
 An Array of a traced function (`uopc.jit`) knows its Trace: two traces never meet in one graph, and
-none goes on after its function has returned. An Array without one is computed when Python asks
-for its value (`float(x)`, `np.asarray(x)`, `if x`).
+a trace ends when its function returns. An Array without a Trace is computed when Python asks for
+its value (`float(x)`, `np.asarray(x)`, `if x`).
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ _INSTEAD = {
 
 
 class Trace:
-    """One run of a function on Arrays: its name, and False in `open` once it has returned.
+    """A run of a function on Arrays: its name, and `open`, False once the function has returned.
 
-    `meets`: the dtypes of the arrays that integers of Python's met, by the params of these.
-    `lists`: by params that are elements of a list what to say where NumPy takes the list.
+    `meets`: the dtypes of the arrays that Python integers met, by the integers' params. `lists`: by
+    params that are elements of a list, the message where NumPy takes the list.
     """
 
     __slots__ = ("lists", "meets", "name", "open")
@@ -89,9 +89,9 @@ current_trace: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("tr
 class Array(ArrayMethods):
     """A value of the graph with the operators and methods of the Array API: `==` compares values.
 
-    NumPy's functions take it, and it has a value once Python asks: `float(x)`, `np.asarray(x)`, `if
-    x`. In a function of `jit` it has none. `weak`: it was a Python number, which takes the dtype of
-    the arrays it meets. `tracing`: the Trace of the function that it is a value of, or None.
+    NumPy's functions take it. Python can ask for its value (`float(x)`, `np.asarray(x)`, `if x`),
+    except in a function of `jit`. `weak`: it was a Python number, which takes the dtype of the
+    arrays it meets. `tracing`: the Trace of the function it belongs to, or None.
 
     Examples:
         >>> x = unp.asarray([1.0, 4.0])
@@ -164,7 +164,7 @@ class Array(ArrayMethods):
 
     @property
     def device(self) -> str:
-        """"cpu": arrays are values of the CPU, and `jit` and `compile` choose another device.
+        """"cpu": arrays are values of the CPU; `jit` and `compile` choose other devices.
 
         Examples:
             >>> unp.zeros((2, 3)).device
@@ -182,7 +182,7 @@ class Array(ArrayMethods):
 
     # ------------------------------------------------------------ values
     def value(self, who: str = "its value") -> npt.NDArray[Any]:
-        """The value as a NumPy array, which cannot be written. UserTypeError while it is traced.
+        """The value as a read-only NumPy array. UserTypeError while the array is traced.
 
         Examples:
             >>> unp.asarray([1, 2]).value()
@@ -205,7 +205,7 @@ class Array(ArrayMethods):
     def item(self) -> Any:
         """The value of an array of one element as a Python number.
 
-        UserTypeError while it is traced.
+        UserTypeError while the array is traced.
 
         Examples:
             >>> unp.sum(unp.asarray([1, 2])).item()
@@ -283,7 +283,7 @@ class Array(ArrayMethods):
         return 1, 0  # the CPU
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
-        """This array. UserError for any device but cpu, and for a stream.
+        """This array. UserError for any device but cpu, and for a given stream.
 
         Examples:
             >>> x = unp.asarray([1, 2])
@@ -327,8 +327,8 @@ class Array(ArrayMethods):
 
 
 def _index(key: Any) -> Any:
-    """An index with the UOps of its Arrays; those that are computed and scalar become numbers, and
-    masks that hang on no argument arrays."""
+    """Convert the Arrays of an index: known scalars to numbers, masks that depend on no argument to
+    NumPy arrays, others to UOps."""
     if isinstance(key, tuple):
         return tuple([_index(k) for k in key])
     if not isinstance(key, Array):
@@ -349,7 +349,7 @@ def _arrays_in(key: Any) -> list[Array]:
 
 
 def _way_out(who: str, frame: FrameType | None) -> str:
-    """The advice on a value that is not known, by the code outside of uopc that asks for it."""
+    """The advice for code outside of uopc, found from `frame`, that asks for an unknown value."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith("uopc."):
         frame = frame.f_back
     if frame is not None:
@@ -363,7 +363,7 @@ def _way_out(who: str, frame: FrameType | None) -> str:
 
 
 def _computed(u: UOp, who: str) -> npt.NDArray[Any]:
-    """The value of a graph without params. Constant arrays are arguments of its program."""
+    """Compute a graph without params. Constant arrays become arguments of its program."""
     from uopc.driver import compile
 
     free = next(iter(walk.inputs(u)), None)
@@ -381,7 +381,7 @@ def _computed(u: UOp, who: str) -> npt.NDArray[Any]:
 
 # ---------------------------------------------------------------- functions of Arrays
 def trace_of(values: Iterable[Any]) -> Trace | None:
-    """The one trace of some values. UserError for two, and for one that has ended."""
+    """The only Trace of these values. UserError for two Traces, and for a Trace that has ended."""
     found: Trace | None = None
     for v in values:
         if not isinstance(v, Array) or v.tracing is None:
@@ -397,7 +397,7 @@ def trace_of(values: Iterable[Any]) -> Trace | None:
 
 
 def uop_of(value: Any, who: str = "", like: DType | None = None) -> UOp:
-    """The UOp of an Array, UOp, NumPy array or number; numbers have NumPy's dtypes."""
+    """Convert an Array, UOp, NumPy array or number to a UOp; numbers have NumPy's dtypes."""
     if isinstance(value, Array):
         return value.uop
     if type(value) in (bool, int, float):
@@ -411,7 +411,7 @@ def uop_of(value: Any, who: str = "", like: DType | None = None) -> UOp:
 
 
 def check_number(value: Any, t: DType, who: str) -> None:
-    """UserError for a float of Python whose whole part an integer dtype has not."""
+    """UserError for a Python float whose integer part does not fit an integer dtype."""
     if t.is_int and isinstance(value, float):
         least, most = t.bounds
         if not (math.isfinite(value) and least <= int(value) <= most):
@@ -419,19 +419,19 @@ def check_number(value: Any, t: DType, who: str) -> None:
 
 
 def float_of(value: Any, who: str) -> UOp:
-    """`uop_of`, in float64 where it is no float."""
+    """Convert a value by `uop_of`; if it is not a float, cast it to float64."""
     u = uop_of(value, who)
     return u if u.dtype.is_float else fold.cast(u, dtypes.float64)
 
 
 def _python_number(value: Scalar, like: DType) -> UOp:
-    """A Python number beside Arrays, among whose numbers a bool is 0 or 1."""
+    """Convert a Python number that meets Arrays of dtype `like`; with numbers, a bool is 0 or 1."""
     as_int = type(value) is bool and like is not dtypes.bool_
     return operands.as_uop(int(value) if as_int else value, like)
 
 
 def same_kind(made: Any, values: Iterable[Any], weak: bool = False) -> Any:
-    """UOps as results of a function of these values: UOps if all arrays are UOps, else Arrays."""
+    """Return results as UOps if all arrays of the values are UOps, else as Arrays."""
     given = list(values)
     of_uops = any(isinstance(v, UOp) for v in given)
     if of_uops and not any(isinstance(v, Array) for v in given):
@@ -443,25 +443,25 @@ def same_kind(made: Any, values: Iterable[Any], weak: bool = False) -> Any:
 
 
 def applied(function: Callable[..., Any], *values: Any) -> Any:
-    """A function of UOps, called with these values, of any kind."""
+    """Call a function of UOps with values of any kind."""
     return same_kind(function(*[uop_of(v) for v in values]), values)
 
 
 def named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
-    """A function that a factory has made, with the name by which users find it, and a docstring."""
+    """Give a function made by a factory its public name and a docstring."""
     function.__module__, function.__doc__ = "uopc.numpy", doc
     function.__name__ = function.__qualname__ = name
     return function
 
 
 def is_weak(v: Any) -> bool:
-    """A Python number, or an Array that was one."""
+    """True for a Python number, and for an Array that was a Python number."""
     return v.weak if isinstance(v, Array) else type(v) in (bool, int, float)
 
 
 def common_dtype(values: Iterable[Any]) -> DType:
-    """The dtype that values promote to. Numbers, and Arrays that were numbers, do not widen an
-    array's dtype; a float among integers gives float64."""
+    """The dtype that values promote to. Python numbers, and Arrays that were numbers, do not widen
+    an array's dtype; with a Python float, integers give float64."""
     given = list(values)
     strong = [uop_of(v).dtype.scalar for v in given if not is_weak(v)]
     strong.sort(key=lambda t: -_KINDS[t.kind])  # int8, uint16 and float32 are float32, as in NumPy
@@ -473,8 +473,8 @@ def common_dtype(values: Iterable[Any]) -> DType:
 
 
 def promoted(who: str, *values: Any, floats: bool = False) -> tuple[list[UOp], bool]:
-    """Values in their common dtype, float64 for integers if `floats` are asked for, and whether the
-    result is a weak number."""
+    """Cast values to their common dtype (with `floats`, integers to float64); also return whether
+    the result is a weak number."""
     for v in values:
         if isinstance(v, complex):
             raise UserTypeError(f"{who}: complex numbers are not supported")
@@ -493,12 +493,12 @@ def promoted(who: str, *values: Any, floats: bool = False) -> tuple[list[UOp], b
 
 
 def _met(value: Any, u: UOp, t: DType) -> UOp:
-    """The UOp of a value in the dtype of the arrays that it meets."""
+    """Convert a value to a UOp in the dtype of the arrays that it meets."""
     if t.is_int and u.op is Ops.PARAM and is_weak(value) and value.tracing is not None:
         value.tracing.meets.setdefault(u, set()).add(t)
     return fold.cast(u, t)
 
 
 def is_operand(value: Any) -> bool:
-    """An operator of an Array takes it."""
+    """True if the operators of Array accept the value."""
     return isinstance(value, (Array, UOp, np.ndarray, np.generic, bool, int, float, complex))

@@ -1,12 +1,12 @@
-"""The base of Array that names, in its stub, the methods which `protocols.py` installs.
+"""The base of Array; its stub names the methods that `protocols.py` installs.
 
-These work by functions of modules that import Array, so no class body can hold them.
+The methods use functions of modules that import Array, so no class body can hold them.
 """
 
 from __future__ import annotations
 
 
 class ArrayMethods:
-    """Empty until `protocols.py` has run, from whose table `array_methods.pyi` is generated."""
+    """Empty until `protocols.py` has run. Its table generates `array_methods.pyi`."""
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Arrays that are close or equal, and elements that are among others."""
+"""Tests whether arrays are close or equal, and whether elements are in a set."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _flag(who: str, equal_nan: Any) -> bool:
 def allclose(
     a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False
 ) -> Any:
-    """One bool: all elements are close, as `isclose` says.
+    """A single bool: True if all elements are close, as in `isclose`.
 
     Examples:
         >>> bool(unp.allclose(unp.asarray([1.0, 2.0]), unp.asarray([1.0, 2.0 + 1e-9])))
@@ -62,7 +62,7 @@ def allclose(
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    """One bool: the shapes are the same, and all elements are equal; NaNs too with `equal_nan`.
+    """A single bool: True if the shapes and all elements are equal, NaNs too with `equal_nan`.
 
     UserError for variable sizes that may be equal or not.
 
@@ -89,7 +89,7 @@ def _same_shape(x: UOp, y: UOp) -> bool:
 
 
 def array_equiv(a1: Any, a2: Any) -> Any:
-    """One bool: the shapes broadcast, and all elements are equal then.
+    """A single bool: True if the shapes broadcast, and all elements are equal then.
 
     Examples:
         >>> bool(unp.array_equiv(unp.asarray([1, 1]), unp.asarray(1)))
@@ -107,10 +107,10 @@ def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *,
     kind: str | None = None,
 ) -> Any:  # fmt: skip
-    """A bool for each element: it is equal to one of `test_elements`, or to none with `invert`.
+    """A bool for each element: True if `test_elements` has it; with `invert`, if not.
 
-    In the shape of `element`. `assume_unique` and `kind` ("sort", "table" or None) choose only the
-    method in NumPy. UserError for another kind.
+    The result has the shape of `element`. `assume_unique` and `kind` ("sort", "table" or None) only
+    choose NumPy's method. UserError for another kind.
 
     Examples:
         >>> np.asarray(unp.isin(unp.asarray([[1, 2], [3, 4]]), [2, 4, 8]))
@@ -131,7 +131,7 @@ def isin(
 
 
 def _searched(x: UOp, tests: UOp) -> UOp:
-    """True where an element is in the sorted vector."""
+    """True for elements that are in the sorted vector."""
     place = fold.cast(sorting.searchsorted(tests, x), dtypes.int64)
     n = fold.cast(dim_uop(tests.shape[0]), dtypes.int64)
     found: UOp = (place < n) & tests[place].eq(x)

@@ -42,7 +42,7 @@ def _on_cpu(device: Any) -> None:
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Any:
-    """An array of a number, a list (nested ones too), a NumPy array (copied) or another array.
+    """An array of a number, a list (also nested), a NumPy array (copied) or another array.
 
     The dtype is that of the values, or `dtype`: a DType, or one of NumPy's. UserTypeError for
     complex numbers, strings and objects, UserError for `copy=False`.
@@ -75,9 +75,9 @@ def _holds_arrays(obj: Any) -> bool:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array of one that has `__dlpack__`.
+    """An array from an object with `__dlpack__`.
 
-    It is copied, unless it is an Array already. UserError for another device than cpu.
+    The values are copied, unless the object is an Array. UserError for another device than cpu.
 
     Examples:
         >>> np.asarray(unp.from_dlpack(np.array([1, 2])) + 1)
@@ -130,7 +130,7 @@ empty, empty_like = _numbers("empty", 0)
 def full_like(
     x: Any, /, fill_value: Any, dtype: Any = None, *, shape: Any = None, device: Any = None
 ) -> Any:
-    """Every element is `fill_value`, in the shape and dtype of x, or others that are given.
+    """Every element is `fill_value`; the shape and dtype are those of x, unless given.
 
     Examples:
         >>> np.asarray(unp.full_like(unp.asarray([1, 2]), 7))
@@ -187,9 +187,9 @@ def linspace(
     """`num` numbers from start to stop at equal distances; float64 for Python's numbers and
     integers.
 
-    A vector, or for arrays `num` of them along a new axis. `endpoint=False` leaves `stop` out;
-    `retstep` gives the distance too. For integers as `dtype` numbers are rounded down. UserError
-    for a negative `num`.
+    The result is a vector, or for array ends, has `num` arrays along a new axis. `endpoint=False`
+    leaves `stop` out; `retstep` also returns the distance. For an integer `dtype`, numbers are
+    rounded down. UserError for a negative `num`.
 
     Examples:
         >>> np.asarray(unp.linspace(0, 1, 5))
@@ -233,7 +233,7 @@ def logspace(
 def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
 ) -> Array:
-    """Ones on the diagonal `k` above the main one.
+    """Ones on the diagonal `k` above the main diagonal, else 0.
 
     A matrix of n_rows by n_cols (n_rows by default), of float64 by default.
 
@@ -261,7 +261,7 @@ def identity(n: int, dtype: Any = None) -> Array:
 
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
-    """Ones up to the diagonal `k` above the main one, else 0: N rows of M, by default N.
+    """Ones up to the diagonal `k` above the main one, else 0: N rows of M (by default N) elements.
 
     float64 by default.
 
@@ -275,8 +275,8 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
 
 
 def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) -> Any:
-    """For each axis of the dimensions the places along it, in an array of this shape: one array, or
-    with `sparse` a tuple of arrays that broadcast to the shape.
+    """For each axis of the dimensions, the index of each element along it: one array, or with
+    `sparse` a tuple of arrays that broadcast to the dimensions.
 
     int64 by default.
 
@@ -312,8 +312,8 @@ def meshgrid(
 ) -> list[Any]:
     """Coordinate matrices of vectors.
 
-    One array for each vector, in the dtype of the vector, with an axis for each: with
-    `indexing="ij"` vector i varies along axis i, with "xy" the first two axes are exchanged.
+    Returns one array per vector, in the vector's dtype, with one axis per vector: with
+    `indexing="ij"`, vector i varies along axis i; with "xy", the first two axes are exchanged.
     `sparse`: the other axes have size 1. UserError for another `indexing`.
 
     Examples:

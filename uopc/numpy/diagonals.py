@@ -1,5 +1,5 @@
-"""Diagonals by two axes, as NumPy's main namespace has them; `linalg` has those of the last two.
-And the matrices that have a diagonal."""
+"""Diagonals of any two axes, as in NumPy's main namespace, and matrices made from diagonals.
+(`linalg` has diagonals of the last two axes.)"""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["diag", "diagflat", "diagonal", "trace"]
 
 
 def diag(v: Any, k: int = 0) -> Any:
-    """The matrix with the vector v as its diagonal `k` above the main one, and 0 elsewhere; of a
-    matrix, this diagonal as a vector.
+    """A matrix with the vector v on the diagonal `k` above the main diagonal, and 0 elsewhere; for
+    a matrix v, its diagonal `k` as a vector.
 
-    In the dtype of v. UserError for another number of dimensions.
+    The result has the dtype of v. UserError for another number of dimensions.
 
     Examples:
         >>> np.asarray(unp.diag(unp.asarray([1, 2])))
@@ -46,9 +46,9 @@ def _with_diagonal(u: UOp, k: int) -> UOp:
 
 
 def diagflat(v: Any, k: int = 0) -> Any:
-    """The matrix with the elements of v, in row-major order, on the diagonal `k` above the main.
+    """A matrix with the elements of v, in row-major order, as its diagonal `k` above the main one.
 
-    In the dtype of v; 0 elsewhere.
+    The other elements are 0. The result has the dtype of v.
 
     Examples:
         >>> np.asarray(unp.diagflat(unp.asarray([[1], [2]])))
@@ -59,9 +59,9 @@ def diagflat(v: Any, k: int = 0) -> Any:
 
 
 def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """The elements of the diagonal `offset` above the main one, of two axes.
+    """The elements of the diagonal `offset` above the main diagonal of two axes.
 
-    The axes go, the diagonal is the last one. UserError for fewer than two dimensions.
+    The result lacks both axes and has the diagonal last. UserError for fewer than two dimensions.
 
     Examples:
         >>> np.asarray(unp.diagonal(unp.asarray([[1, 2], [3, 4]])))
@@ -78,7 +78,7 @@ def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 
 def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
-    """The sum of a diagonal of two axes; of integers in 64 bits.
+    """The sum of a diagonal of two axes; integers are summed in 64 bits.
 
     Examples:
         >>> int(unp.trace(unp.asarray([[1, 2], [3, 4]])))

@@ -36,7 +36,7 @@ BY_NAME = {n: dtypes.by_name(n) for kind in ("bool", "numeric") for n in KINDS[k
 
 
 def as_dtype(dtype: Any, default: DType) -> DType:
-    """A DType, or a dtype of NumPy: `np.float64`, `"f8"`, `float`. UserTypeError for complex."""
+    """Convert a dtype of NumPy (`np.float64`, `"f8"`, `float`); UserTypeError for complex."""
     if dtype is None:
         return default
     if isinstance(dtype, DType):
@@ -98,7 +98,7 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """True if a dtype is the given one, of a kind such as `"integral"`, or either of a tuple.
+    """True if a dtype is `kind`: a dtype, a kind such as `"integral"`, or a tuple with either.
 
     UserTypeError for an unknown kind.
 

@@ -17,7 +17,7 @@ from uopc.numpy.array import Array, uop_of
 
 
 class EinopsBackend(_backends.AbstractBackend):
-    """The functions that einops needs of a kind of arrays."""
+    """The functions that einops calls for a kind of arrays."""
 
     framework_name = "uopc"
 

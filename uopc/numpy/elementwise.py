@@ -28,7 +28,7 @@ Function = Callable[..., Any]
 
 
 def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any, ...]) -> Any:
-    """The value of a function that takes floats, bools, bits, numbers or any operands."""
+    """Apply a function of floats, bools, bits, numbers or any operands to values."""
     uops, weak = promoted(name, *values, floats=takes == "float")
     t = uops[0].dtype.scalar
     if takes == "bool" and t.kind != "bool":
@@ -41,7 +41,7 @@ def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any
 
 
 def _function(row: table.UFunc, build: Callable[..., UOp]) -> Function:
-    """The function of a row of the table, of what `build` makes of UOps."""
+    """Make the function of a row of the table; `build` computes its UOps."""
     name, takes = row.name, row.takes
 
     def of_one(x: Any, /) -> Any:
@@ -64,8 +64,8 @@ FUNCTIONS |= {name: FUNCTIONS[standard] for name, standard in NUMPY_NAMES.items(
 
 
 def _apart(x: UOp) -> tuple[UOp, UOp]:
-    """The magnitude of floats, and 1 with their sign, also of -0.0: linear in x on either side, so
-    that a zero has the derivative of its neighbours, as abs and copysign do not."""
+    """The magnitude of floats, and 1 with their sign, also of -0.0. Both are linear on either side
+    of 0, so that a zero has the derivative of its neighbours (abs and copysign give another)."""
     sign = float_functions.copysign(leaves.const_like(x, 1), x)
     return x * sign, sign
 
@@ -93,7 +93,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
 
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
-    """The first choice whose condition holds, of each element, else the default.
+    """For each element the first choice whose condition holds, else the default.
 
     Conditions and choices broadcast, and the choices promote. UserError unless there are as many
     choices as conditions, and at least one; UserTypeError for a condition that is not bool.
@@ -120,8 +120,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 # ---------------------------------------------------------------- of NumPy alone
 def divmod(x1: Any, x2: Any, /) -> tuple[Any, Any]:
-    """NumPy's pair: the greatest integer up to x1 / x2, NaN for infinite x1, and
-    `remainder(x1, x2)`.
+    """The greatest integer up to x1 / x2, NaN for infinite x1; and `remainder(x1, x2)`.
 
     The operands promote and broadcast. UserTypeError for bool.
 
@@ -133,7 +132,7 @@ def divmod(x1: Any, x2: Any, /) -> tuple[Any, Any]:
 
 
 def modf(x: Any, /) -> tuple[Any, Any]:
-    """The fraction and the whole part of each element, both with its sign; integers give float64.
+    """The fraction and the integer part, both with the sign of the element; integers give float64.
 
     Examples:
         >>> [float(v) for v in unp.modf(unp.asarray(-2.5))]
@@ -193,8 +192,8 @@ isneginf = _infinity("isneginf", -math.inf, "negative", "array([False, False,  T
 def nan_to_num(
     x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Any:
-    """x with `nan` for NaN and `posinf` and `neginf` for the infinities: by default 0, and the
-    greatest and the least number of the dtype, which stays.
+    """Replace NaN by `nan`, and the infinities by `posinf` and `neginf`: by default 0, and the
+    greatest and least number of the dtype. The dtype stays.
 
     UserTypeError for `copy=False`: an array is a value.
 
@@ -229,14 +228,14 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Any:
 
 # ---------------------------------------------------------------- operators
 def _operand(value: Any) -> Any:
-    """An operand of an operator: a list is an array, as in NumPy. NotImplemented for others."""
+    """Convert a list to an array, as NumPy's operators do. NotImplemented for no operand."""
     if isinstance(value, (list, tuple)):
         return asarray(value)
     return value if is_operand(value) else NotImplemented
 
 
 def operator(function: Function) -> Function:
-    """The function as an operator of Array; another class than an operand's may answer."""
+    """Make an operator of Array from a function; NotImplemented for unknown operands."""
 
     def method(a: Any, other: Any) -> Any:
         b = _operand(other)
@@ -246,13 +245,13 @@ def operator(function: Function) -> Function:
 
 
 def _quotient(x: Any, y: Any) -> Any:
-    """x // y: NumPy's in a function that is traced, and else that of the standard."""
+    """x // y: NumPy's quotient in a traced function, otherwise the standard's."""
     traced = any([isinstance(v, Array) and v.tracing is not None for v in (x, y)])
     return (whole_quotient if traced else FUNCTIONS["floor_divide"])(x, y)
 
 
 def _power(x: Any, k: Any) -> Any:
-    """x ** k. UserTypeError for a power of Python's integers that may be a float."""
+    """x ** k. UserTypeError for a power of Python integers that could be a float."""
     integers = all([is_weak(v) and uop_of(v).dtype.is_int for v in (x, k)])
     if integers and not (type(k) is int and k >= 0):
         raise UserTypeError(
@@ -263,7 +262,7 @@ def _power(x: Any, k: Any) -> Any:
 
 
 def reflected(function: Function) -> Function:
-    """The operator with the Array on the right."""
+    """Make the operator with the Array on the right."""
     return operator(lambda a, b: function(b, a))
 
 

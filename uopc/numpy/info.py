@@ -36,7 +36,7 @@ class Info:
         return "cpu"
 
     def devices(self) -> list[str]:
-        """The devices of arrays: "cpu" alone. `jit` and `compile` take others.
+        """The devices of arrays: only "cpu". `jit` and `compile` accept other devices.
 
         Examples:
             >>> unp.__array_namespace_info__().devices()
@@ -45,7 +45,7 @@ class Info:
         return ["cpu"]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
-        """The dtypes of numbers without one: float64, int64.
+        """The default dtypes of numbers: float64, int64.
 
         Examples:
             >>> unp.__array_namespace_info__().default_dtypes()
@@ -56,7 +56,7 @@ class Info:
         return {"real floating": dtypes.float64, "integral": whole, "indexing": whole}
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
-        """The dtypes by name, all or of a kind such as "integral", or of several in a tuple.
+        """The dtypes by name: all, those of a kind such as "integral", or of a tuple of kinds.
 
         Examples:
             >>> unp.__array_namespace_info__().dtypes(kind="real floating")

@@ -1,4 +1,4 @@
-"""Arrays joined into one, and one array parted into several."""
+"""Joins arrays into one, and splits an array into parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 # ---------------------------------------------------------------- joining
 def _cast(u: UOp, dtype: Any, who: str) -> UOp:
-    """In the dtype that is asked for. UserTypeError for one of another kind."""
+    """Cast to the requested dtype. UserTypeError for a dtype of another kind."""
     t = as_dtype(dtype, u.dtype)
     if dtype is not None and not np.can_cast(u.dtype.numpy, t.numpy, "same_kind"):
         raise UserTypeError(f"{who}: {u.dtype.name} does not become {t.name}: use astype")
@@ -33,7 +33,7 @@ def _cast(u: UOp, dtype: Any, who: str) -> UOp:
 
 
 def concat(arrays: Sequence[Any], /, axis: int | None = 0, *, dtype: Any = None) -> Any:
-    """Arrays one behind the other along an axis; flattened if it is None.
+    """Join arrays along an axis; if the axis is None, flatten them first.
 
     The dtypes promote, or `dtype` is taken; UserTypeError for one of another kind. UserError
     without arrays, and where shapes differ off the axis.
@@ -57,7 +57,7 @@ def _join_arrays(who: str, values: Sequence[Any], axis: int | None) -> UOp:
 
 
 def stack(arrays: Sequence[Any], /, axis: int = 0, *, dtype: Any = None) -> Any:
-    """Arrays of one shape along a new axis.
+    """Join arrays of one shape along a new axis.
 
     The dtypes promote, or `dtype` is taken; UserTypeError for one of another kind. UserError where
     the shapes differ.
@@ -72,7 +72,7 @@ def stack(arrays: Sequence[Any], /, axis: int = 0, *, dtype: Any = None) -> Any:
 
 
 def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
-    """The slices of x along an axis, without it.
+    """Split x into slices along an axis; the slices lack the axis.
 
     UserError for an axis whose size is a variable.
 
@@ -97,14 +97,14 @@ def _length(u: UOp, axis: int, who: str) -> int:
 
 # ---------------------------------------------------------------- joining, by NumPy's ranks
 def _at_least(rank: int, u: UOp) -> UOp:
-    """Axes of size 1 in front, up to a number of dimensions; the third one goes behind."""
+    """Insert axes of size 1 in front, up to `rank` dimensions; a third axis goes behind."""
     if rank == 3 and u.ndim < 3:
         return with_rank(u, 2).unsqueeze(-1)
     return with_rank(u, rank)
 
 
 def _with_rank(rank: int, doc: str, given: str, shape: str) -> Callable[..., Any]:
-    """The function that gives each array so many dimensions at least."""
+    """Make the function that gives each array at least `rank` dimensions."""
 
     def function(*arys: Any) -> Any:
         made = tuple([same_kind(_at_least(rank, uop_of(a)), (a,)) for a in arys])
@@ -124,7 +124,7 @@ atleast_3d = _with_rank(
 
 
 def vstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
-    """Arrays below each other, along the first axis; a vector is one row.
+    """Join arrays along the first axis; a vector is one row.
 
     The dtypes promote, or `dtype` is taken; UserTypeError for one of another kind. UserError
     without arrays, and where the other axes differ.
@@ -139,7 +139,7 @@ def vstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
 
 
 def hstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
-    """Arrays beside each other: along the second axis, of vectors and numbers along the first.
+    """Join arrays along the second axis; vectors and numbers along the first.
 
     The dtypes promote, or `dtype` is taken; UserTypeError for one of another kind. UserError
     without arrays, and where the other axes differ.
@@ -155,7 +155,7 @@ def hstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
 
 
 def dstack(tup: Sequence[Any]) -> Any:
-    """Arrays behind each other, along the third axis; (n,) is (1, n, 1), and (m, n) is (m, n, 1).
+    """Join arrays along the third axis; (n,) counts as (1, n, 1), and (m, n) as (m, n, 1).
 
     The dtypes promote. UserError without arrays, and where the other axes differ.
 
@@ -167,7 +167,7 @@ def dstack(tup: Sequence[Any]) -> Any:
 
 
 def column_stack(tup: Sequence[Any]) -> Any:
-    """The columns of a matrix: vectors are one each, matrices all of theirs.
+    """Join columns to a matrix: a vector is one column, a matrix gives all of its columns.
 
     The dtypes promote. UserError without arrays, and where their lengths differ.
 
@@ -182,10 +182,10 @@ def column_stack(tup: Sequence[Any]) -> Any:
 
 
 def block(arrays: Sequence[Any]) -> Any:
-    """An array of blocks in nested lists: the innermost lists join along the last axis, those
-    around them along the one before.
+    """Join blocks in nested lists: the innermost lists along the last axis, the lists around them
+    along the axis before.
 
-    The dtypes promote. UserError for an empty list, a tuple, lists that are not nested alike, and
+    The dtypes promote. UserError for an empty list, a tuple, lists nested to different depths, and
     blocks that do not fit.
 
     Examples:
@@ -204,7 +204,7 @@ def block(arrays: Sequence[Any]) -> Any:
 
 
 def _depths(arrays: Any, depth: int, leaves: list[Any]) -> set[int]:
-    """The depths of the arrays in nested lists; they are appended to `leaves`."""
+    """The depths of the arrays in nested lists; appends the arrays to `leaves`."""
     if isinstance(arrays, tuple) or (isinstance(arrays, list) and not arrays):
         raise UserError(f"block: needs lists of arrays, got {arrays!r}")
     if not isinstance(arrays, list):
@@ -220,7 +220,7 @@ def _blocks(arrays: Any, depth: int, rank: int) -> UOp:
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Any:
-    """`values` behind `arr` along an axis; of both flattened without one.
+    """Append `values` to `arr` along an axis; without an axis, flatten both first.
 
     The dtypes promote. UserError where shapes differ off the axis.
 
@@ -234,7 +234,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 # ---------------------------------------------------------------- elements left out and put in
 def _line(arr: Any, axis: int | None, who: str) -> tuple[UOp, int, int]:
-    """The array, flattened without an axis; the axis, and its length, which must be known."""
+    """The array, flattened if there is no axis; the axis, and its length, which must be known."""
     u = uop_of(arr, who)
     if axis is None:
         u, axis = u.reshape(-1), 0
@@ -243,7 +243,7 @@ def _line(arr: Any, axis: int | None, who: str) -> tuple[UOp, int, int]:
 
 
 def _known(obj: Any, who: str) -> Any:
-    """Places that NumPy knows. UserError for traced ones: the shape would depend on them."""
+    """Positions as NumPy values. UserError for traced positions: the shape would depend on them."""
     values = obj if isinstance(obj, (tuple, list)) else [obj]
     if any(isinstance(v, UOp) or (isinstance(v, Array) and v.tracing is not None) for v in values):
         raise UserError(f"{who}: the places are not known, and the shape would depend on them")
@@ -251,10 +251,10 @@ def _known(obj: Any, who: str) -> Any:
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
-    """The array without the elements at the places `obj` (an int, a slice, a list or a mask) of an
-    axis; of the flattened array without an axis.
+    """Remove the elements at the positions `obj` (an int, a slice, a list or a mask) of an axis;
+    without an axis, flatten the array first.
 
-    UserError for places that are traced, or that the axis lacks, and for an axis whose size is a
+    UserError for traced positions or positions out of range, and for an axis whose size is a
     variable.
 
     Examples:
@@ -271,11 +271,11 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
-    """The array with `values` put in before the places `obj` of an axis (an int, a slice, a
-    list or a mask, which count in `arr`); of the flattened array without an axis.
+    """Insert `values` before the positions `obj` of an axis (an int, a slice, a list or a mask;
+    they refer to `arr`); without an axis, flatten the array first.
 
-    In the dtype of `arr`. UserError for places that are traced, or that the axis lacks, and for an
-    axis whose size is a variable.
+    The result has the dtype of `arr`. UserError for traced positions or positions out of range, and
+    for an axis whose size is a variable.
 
     Examples:
         >>> np.asarray(unp.insert(unp.asarray([10, 30]), 1, unp.asarray([20, 25])))
@@ -301,10 +301,10 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
 
 # ---------------------------------------------------------------- parting
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """The parts of an array along an axis, between the places of a list, or so many of about the
-    same length: the first ones are longer by one.
+    """Split an array along an axis: at the positions of a list, or into a number of parts whose
+    lengths differ by at most 1, longer parts first.
 
-    UserError for a number below 1, and for a number of parts of a variable size.
+    UserError for fewer than 1 part, and for a number of parts of a variable size.
 
     Examples:
         >>> [p.shape for p in unp.array_split(unp.zeros(7), 3)]
@@ -314,10 +314,9 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """The parts of an array along an axis, between the places of a list, or so many of one length.
+    """Split an array along an axis: at the positions of a list, or into parts of equal length.
 
-    UserError where the number does not divide the length, and for a number of parts of a variable
-    size.
+    UserError if the number of parts does not divide the length, or the size is a variable.
 
     Examples:
         >>> [np.asarray(p) for p in unp.split(unp.asarray([1, 2, 3, 4]), [1, 3])]
@@ -340,7 +339,7 @@ def _split_parts(ary: Any, given: Any, axis: int, who: str) -> list[Any]:
 
 
 def _borders(count: int, n: int, who: str) -> list[int]:
-    """The places between so many parts of n elements."""
+    """The positions between `count` parts of n elements."""
     if count < 1:
         raise UserError(f"{who}: the number of parts must be 1 or more, got {count}")
     size, longer = divmod(n, count)
@@ -350,8 +349,8 @@ def _borders(count: int, n: int, who: str) -> list[int]:
 
 
 def _split_along(name: str, axis: int, least: int, doc: str, shape: str) -> Callable[..., Any]:
-    """`split` along an axis, of an array of `least` dimensions or more; of a vector, along its own.
-    """
+    """Make `split` along an axis, for arrays of at least `least` dimensions; vectors along axis
+    0."""
 
     def function(ary: Any, indices_or_sections: Any) -> list[Any]:
         rank = uop_of(ary, name).ndim

@@ -1,6 +1,6 @@
 """`linalg` of the Array API (`uopc.numpy.linalg`): products, norms, factors, equations.
 
-Left out are eigenvalues and singular values, and the norms and ranks that need them.
+It lacks eigenvalues and singular values, and the norms and ranks that need them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def diagonal(x: Any, /, offset: int = 0) -> Any:
-    """The elements of the diagonal `offset` above the main one, of the last two dimensions.
+    """The elements of the diagonal `offset` above the main diagonal of the last two dimensions.
 
     A shape (..., m, n) gives (..., count). UserError for fewer than two dimensions.
 
@@ -59,7 +59,7 @@ def _least(a: shapes.Dim, b: shapes.Dim) -> shapes.Dim:
 
 
 def trace(x: Any, /, offset: int = 0, dtype: Any = None) -> Any:
-    """The sum of a diagonal of the last two dimensions; of integers in 64 bits.
+    """The sum of a diagonal of the last two dimensions; integers are summed in 64 bits.
 
     A shape (..., m, n) gives (...), in the dtype of x or `dtype`. UserError for fewer dimensions.
 
@@ -75,8 +75,8 @@ def vector_norm(
 ) -> Any:
     """The norm of vectors: the root of order `ord` of the sum of powers; 0, inf and -inf too.
 
-    Over all axes, one or several (`axis`), which the result lacks, or has with size 1 (`keepdims`).
-    In the dtype of x; of integers in float64.
+    It is over all axes, one or several (`axis`); the result lacks these axes, or with `keepdims`
+    has them with size 1. The dtype is that of x; float64 for integers.
 
     Examples:
         >>> x = unp.asarray([3.0, -4.0])
@@ -101,13 +101,13 @@ def vector_norm(
 
 
 def _floats(x: Any) -> UOp:
-    """An operand; of integers and bools in float64."""
+    """Convert an operand; integers and bools to float64."""
     u = uop_of(x)
     return u if u.dtype.is_float else fold.cast(u, dtypes.float64)
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
-    """The norm of matrices, the last two dimensions: "fro", 1, -1, inf or -inf.
+    """The norm of the matrices in the last two dimensions: "fro", 1, -1, inf or -inf.
 
     x has shape (..., m, n), the result (...), or (..., 1, 1) with keepdims, in the dtype of x (of
     integers in float64). UserError for another order; 2, -2 and "nuc" need singular values.
@@ -167,10 +167,10 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 def multi_dot(arrays: Sequence[Any]) -> Any:
-    """The product of two or more matrices, in the order that takes the fewest multiplications.
+    """The product of two or more matrices, in the order with the fewest multiplications.
 
-    The first and the last may be vectors; the dtypes promote. UserError for fewer than two arrays,
-    and where sizes do not fit.
+    The first and the last array may be vectors; the dtypes promote. UserError for fewer than two
+    arrays, and where sizes do not fit.
 
     Examples:
         >>> a, b = unp.asarray([[1, 2], [3, 4]]), unp.asarray([10, 1])

@@ -28,8 +28,8 @@ __all__ = [
 
 
 def by_columns(order: Any, rank: int, who: str) -> bool:
-    """True for the order "F", False for "C", in capitals or not. UserTypeError for orders that
-    follow memory, "A" and "K", of two dimensions or more."""
+    """True for the order "F", False for "C", in either case. UserTypeError for the orders "A" and
+    "K", which follow memory, for two or more dimensions."""
     order = order.upper() if isinstance(order, str) else order
     if order in (None, "C", "F"):
         return bool(order == "F")
@@ -44,8 +44,8 @@ def by_columns(order: Any, rank: int, who: str) -> bool:
 
 
 def reshape(x: Any, /, shape: Any, *, order: str | None = "C", copy: bool | None = None) -> Any:
-    """The same elements in row-major order, or with `order="F"` in column-major order, under
-    `shape`; a dimension of -1 follows.
+    """The same elements in row-major order, or with `order="F"` in column-major order, in a new
+    `shape`; a dimension of -1 is inferred.
 
     UserError where the number of elements differs; UserTypeError for an order that follows memory.
 
@@ -70,7 +70,7 @@ def _transposed(u: UOp) -> UOp:
 
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Any:
-    """The axes in another order.
+    """Reorder the axes.
 
     UserError unless `axes` names each axis once.
 
@@ -82,7 +82,7 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Any:
 
 
 def transpose(x: Any, /, axes: Sequence[int] | None = None) -> Any:
-    """The axes in reverse, or in the order given.
+    """Reverse the axes, or put them in the given order.
 
     UserError unless `axes` names each axis once.
 
@@ -97,9 +97,9 @@ def transpose(x: Any, /, axes: Sequence[int] | None = None) -> Any:
 
 
 def matrix_transpose(x: Any, /) -> Any:
-    """The last two axes exchanged.
+    """Exchange the last two axes.
 
-    UserError for fewer than two.
+    UserError for fewer than two axes.
 
     Examples:
         >>> unp.matrix_transpose(unp.zeros((2, 3, 4))).shape
@@ -116,29 +116,29 @@ def _matrix_transpose(u: UOp) -> UOp:
 
 
 def own_axis(axis: Any, rank: int, who: str) -> int:
-    """An axis of an array that must have one, counted from the front."""
+    """Count an axis, which the array must have, from the front."""
     if not rank:
         raise UserIndexError(f"{who}: axis {axis} of an array without dimensions")
     return normal_axis(axis, rank, who)
 
 
 def own_axes(axis: Any, rank: int, who: str) -> list[int]:
-    """The axes of a number, or of several, in their order; all without. See `normal_axes`."""
+    """The axes of an int or a sequence, in its order; without it, all axes. See `normal_axes`."""
     normal_axes(axis, rank, who)  # UserError for one that is given twice
     chosen = range(rank) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
     return [own_axis(a, rank, who) for a in chosen]
 
 
 def with_rank(u: UOp, rank: int) -> UOp:
-    """A value with axes of size 1 in front, up to a number of dimensions."""
+    """Insert axes of size 1 in front, up to `rank` dimensions."""
     made: UOp = u.reshape((*(1,) * (rank - u.ndim), *u.shape))
     return made
 
 
 def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
-    """Two axes exchanged.
+    """Exchange two axes.
 
-    UserIndexError for an axis that there is not.
+    UserIndexError for an axis out of range.
 
     Examples:
         >>> unp.swapaxes(unp.zeros((2, 3, 4)), 0, 2).shape
@@ -152,9 +152,9 @@ def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
 
 
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
-    """Axes of x at other places; the others keep their order.
+    """Move axes of x to other positions; the other axes keep their order.
 
-    UserError unless they are as many different axes.
+    UserError unless source and destination have equally many, different axes.
 
     Examples:
         >>> unp.moveaxis(unp.zeros((2, 3, 4)), 0, -1).shape
@@ -173,9 +173,9 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
 
 
 def expand_dims(x: Any, /, axis: int | tuple[int, ...] = 0) -> Any:
-    """A dimension of size 1 at each of these places of the result.
+    """Insert axes of size 1 at these positions of the result.
 
-    UserIndexError for a place that the result lacks.
+    UserIndexError for a position out of range.
 
     Examples:
         >>> unp.expand_dims(unp.zeros((2, 3)), axis=1).shape
@@ -201,9 +201,9 @@ def squeeze(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
 
 
 def flip(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
-    """The elements in reverse along some axes, or all.
+    """Reverse the elements along some axes, or along all.
 
-    UserIndexError for an axis that there is not.
+    UserIndexError for an axis out of range.
 
     Examples:
         >>> np.asarray(unp.flip(unp.asarray([1, 2, 3])))
@@ -215,7 +215,7 @@ def flip(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
 
 
 def _flipped(name: str, axis: int, doc: str, result: str) -> Callable[..., Any]:
-    """`flip` along one axis."""
+    """Make `flip` along one axis."""
 
     def function(m: Any) -> Any:
         return flip(m, own_axis(axis, uop_of(m, name).ndim, name))
@@ -234,7 +234,7 @@ flipud = _flipped(
 
 
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
-    """The plane of two axes turned by k quarters, from the first axis to the second.
+    """Rotate the plane of two axes by k quarter turns, from the first axis to the second.
 
     UserError unless there are two axes.
 
@@ -270,9 +270,9 @@ def ravel(a: Any, order: str | None = "C") -> Any:
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
-    """An axis moved in front of axis `start`; see `moveaxis`.
+    """Move an axis in front of axis `start`; see `moveaxis`.
 
-    UserIndexError for an axis that there is not; `start` may be the number of axes.
+    UserIndexError for an axis out of range; `start` may be the number of axes.
 
     Examples:
         >>> unp.rollaxis(unp.zeros((2, 3, 4)), 2).shape
@@ -287,10 +287,10 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
 
 
 def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
-    """The elements moved by `shift` along an axis; those that leave one end enter the other.
+    """Shift the elements along an axis; elements that leave one end enter at the other.
 
-    In the shape and dtype of x; of the flattened array without an axis. UserError unless there is a
-    shift for each axis.
+    Without an axis, the flattened array is shifted. The result has the shape and dtype of x.
+    UserError unless there is a shift for each axis.
 
     Examples:
         >>> np.asarray(unp.roll(unp.arange(5), 2))
@@ -329,9 +329,9 @@ def _rolled(u: UOp, shift: int, axis: int) -> UOp:
 
 
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Any:
-    """x repeated along axes of size 1, and along new ones in front.
+    """Repeat x along axes of size 1, and along new axes in front.
 
-    UserError where another size than 1 differs.
+    UserError if a size other than 1 differs.
 
     Examples:
         >>> np.asarray(unp.broadcast_to(unp.asarray([[1], [2]]), (2, 3)))
@@ -346,7 +346,7 @@ def broadcast_to(x: Any, /, shape: Sequence[int]) -> Any:
 
 
 def broadcast_arrays(*arrays: Any) -> list[Any]:
-    """Arrays in their common shape, each in its own dtype.
+    """Broadcast arrays to their common shape; each keeps its dtype.
 
     UserError where shapes do not broadcast.
 
@@ -359,7 +359,7 @@ def broadcast_arrays(*arrays: Any) -> list[Any]:
 
 
 def tile(x: Any, repetitions: int | Sequence[int], /) -> Any:
-    """x, repeated along each axis; by one number, along the last.
+    """Repeat x along each axis; a single number repeats along the last axis.
 
     UserError for negative numbers.
 
@@ -377,7 +377,7 @@ def tile(x: Any, repetitions: int | Sequence[int], /) -> Any:
 
 
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
-    """Each element `repeats` times, or as often as an array or list of numbers says for each.
+    """Repeat each element `repeats` times; an array or a list gives a number for each element.
 
     UserError for a UOp or traced Array: the shape of the result would depend on values.
 
@@ -441,12 +441,12 @@ def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
 
 
 def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = None) -> Any:
-    """x with `(before, after)` more elements along each axis: a constant, or by NumPy's mode
+    """Pad x by `(before, after)` elements along each axis: with a constant, or by NumPy's mode
     `edge`, `reflect`, `symmetric` or `wrap`.
 
-    `pad_width` is one number, one pair, or a pair for each axis, and so are constants; a dict has
-    widths of the axes that it names. In the dtype of x. UserError for another mode, for a constant
-    that does not fit it or that the mode does not read, and for an axis without elements to repeat.
+    `pad_width` is a number, a pair, or a pair for each axis, and so are constants; a dict has
+    widths by axis. The result has the dtype of x. UserError for another mode, for a constant that
+    does not fit x or that the mode ignores, and for an axis without elements to repeat.
 
     Examples:
         >>> np.asarray(unp.pad(unp.asarray([1, 2, 3]), (2, 1), mode="reflect"))
@@ -469,7 +469,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
 
 
 def _padded(u: UOp, widths: list[tuple[int, int]], given: Any) -> UOp:
-    """Padded by one constant, or by one before and one behind each axis, the last axis last."""
+    """Pad by one constant, or by one before and one behind each axis, axis after axis."""
     if not isinstance(given, (tuple, list, np.ndarray)):
         return padding.filled(u, widths, _constant(given, u))
     try:
@@ -492,7 +492,7 @@ def _constant(given: Any, u: UOp) -> UOp:
 
 
 def _widths(given: Any, rank: int) -> list[tuple[int, int]]:
-    """The elements before and behind each axis; a dict names the axes that have some."""
+    """The widths before and behind each axis; a dict names the axes with widths."""
     wrong = f"pad: expected (before, after) for each of {rank} axes, got {given!r}"
     pairs: Any = given
     try:
@@ -511,12 +511,12 @@ def _widths(given: Any, rank: int) -> list[tuple[int, int]]:
 
 # ---------------------------------------------------------------- places as one number, or several
 def unravel_index(indices: Any, shape: Any, order: str | None = "C") -> tuple[Any, ...]:
-    """The place along each axis of `shape`, of places in row-major order, or with `order="F"` in
-    column-major order.
+    """Convert flat indices into an array of this `shape`, in row-major order or with `order="F"` in
+    column-major order, to an index for each axis.
 
-    One int64 array for each axis, in the shape of `indices`. UserTypeError unless these are
-    integers, and UserError for numbers that are out of range; places in Arrays and UOps are not
-    checked, and count on along the first axis.
+    Returns one int64 array per axis, in the shape of `indices`. UserTypeError unless `indices` are
+    integers; UserError for numbers out of range. Indices in Arrays and UOps are not checked: beyond
+    the end they continue along the first axis.
 
     Examples:
         >>> [int(i) for i in unp.unravel_index(unp.asarray(5), (2, 3))]
@@ -538,11 +538,11 @@ def unravel_index(indices: Any, shape: Any, order: str | None = "C") -> tuple[An
 def ravel_multi_index(
     multi_index: Any, dims: Any, mode: str = "raise", order: str | None = "C"
 ) -> Any:
-    """The places in row-major order, or with `order="F"` in column-major order, of arrays of places
-    along each axis of `dims`: int64.
+    """Convert an array of indices for each axis of `dims` to flat int64 indices, in row-major order
+    or with `order="F"` in column-major order.
 
-    The arrays broadcast. UserError unless there is one for each axis, UserTypeError unless they are
-    integers, and UserError for numbers that are out of range; places in Arrays and UOps are not
+    The arrays broadcast. UserError unless there is an array for each axis, UserTypeError unless
+    they are integers, and UserError for numbers out of range; indices in Arrays and UOps are not
     checked.
 
     Examples:
@@ -565,7 +565,7 @@ def ravel_multi_index(
 
 
 def _places_below(x: Any, n: Any, who: str) -> UOp:
-    """Places as int64. UserError for numbers and arrays of NumPy outside of 0 to n - 1."""
+    """Indices as int64. UserError for numbers and NumPy arrays outside of 0 to n - 1."""
     u = uop_of(x, who)
     if not u.dtype.is_int:
         raise UserTypeError(f"{who}: places must be integers, got {u.dtype.name}")

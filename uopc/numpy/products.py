@@ -1,4 +1,4 @@
-"""Products: of matrices and vectors, over axes, and of vectors that slide along each other."""
+"""Products of matrices and vectors, products over axes, and correlations of vectors."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def matmul(x1: Any, x2: Any, /) -> Any:
 
 
 def dot(x1: Any, x2: Any, /) -> Any:
-    """NumPy's dot: over the last axis of x1 and the last but one of x2 (the last of a vector).
+    """NumPy's dot: over the last axis of x1 and the second-to-last of x2 (of a vector, the last).
 
-    The dtypes promote. UserError where the lengths that are summed over differ.
+    The dtypes promote. UserError if the lengths of these axes differ.
 
     Examples:
         >>> int(unp.dot(unp.asarray([1, 2, 3]), unp.asarray([1, 0, 10])))
@@ -48,11 +48,11 @@ def dot(x1: Any, x2: Any, /) -> Any:
 
 
 def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
-    """Sums of products over some axes of both: the last `axes` of x1 and first of x2, or a pair of
-    sequences.
+    """Sum products over some axes of both: the last `axes` axes of x1 and the first of x2, or a
+    pair of sequences of axes.
 
-    The result has the other axes of x1, then those of x2, in the dtype that both promote to.
-    UserError where the axes are not as many, or not as long.
+    The result has the other axes of x1, then those of x2; the dtypes promote. UserError unless both
+    have equally many axes of equal lengths.
 
     Examples:
         >>> a, b = unp.arange(6).reshape(2, 3), unp.arange(3)
@@ -88,8 +88,8 @@ def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
 
 
 def einsum(subscripts: str, /, *operands: Any, optimize: Any = True) -> Any:
-    """The sum of products that the subscripts name, such as "ij,jk->ik". The order of products is
-    chosen here: `optimize` is there for NumPy's callers.
+    """The sum of products that the subscripts name, such as "ij,jk->ik". `optimize` is ignored
+    (NumPy's callers pass it): uopc chooses the order of products.
 
     As in NumPy, "..." stands for further axes, and without "->" the result has the letters that
     occur once, in alphabetical order. UserError for subscripts that do not fit the operands.
@@ -170,7 +170,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 # ---------------------------------------------------------------- products of NumPy alone
 def inner(a: Any, b: Any, /) -> Any:
-    """Sums of products over the last axes of both; of a number, the product.
+    """Sums of products over the last axes of both; if one is a number, the product.
 
     (..., k) and (+++, k) give (..., +++), in the dtype that both promote to. UserError where the
     lengths differ.
@@ -185,9 +185,9 @@ def inner(a: Any, b: Any, /) -> Any:
 
 
 def vdot(a: Any, b: Any, /) -> Any:
-    """The sum of the products of all elements, of arrays of any shape that have as many.
+    """The sum of the products of all elements; the arrays may differ in shape.
 
-    In the dtype that both promote to. UserError where the numbers of elements differ.
+    The dtypes promote. UserError where the numbers of elements differ.
 
     Examples:
         >>> int(unp.vdot(unp.asarray([[1, 2], [3, 4]]), unp.asarray([[1, 0], [0, 10]])))
@@ -233,10 +233,10 @@ def vecmat(x1: Any, x2: Any, /) -> Any:
 
 
 def kron(a: Any, b: Any, /) -> Any:
-    """The Kronecker product: blocks of b, each times an element of a.
+    """The Kronecker product: each element of a, multiplied by a copy of b, is a block.
 
-    Along each axis it has as many elements as both together; the one with fewer dimensions gets
-    axes of size 1 in front. In the dtype that both promote to.
+    Each axis has the product of both lengths; the array with fewer dimensions gets axes of size 1
+    in front. The dtypes promote.
 
     Examples:
         >>> np.asarray(unp.kron(unp.asarray([1, 10]), unp.asarray([1, 2])))

@@ -1,7 +1,7 @@
 """NumPy's functions and operators on UOps and Arrays, and the methods of Array.
 
 NumPy asks `__array_ufunc__` and `__array_function__` of its arguments. Both call the function of
-this namespace with the same name. A function that it lacks is an error, never a wrong number.
+the same name in this namespace. A missing function is an error, never a wrong number.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _variance(name: str) -> Callable[..., Any]:
 
 
 def _count_chosen(a: Any, where: Any, axis: Any, keepdims: bool) -> Any:
-    """The number of elements of `a` that a mask chooses."""
+    """Count the elements of `a` where a mask holds."""
     counted = namespace.broadcast_to(where, uop_of(a).shape)
     return namespace.count_nonzero(counted, axis=axis, keepdims=keepdims)
 
@@ -117,7 +117,7 @@ def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any =
 
 
 def _sorting(name: str) -> Callable[..., Any]:
-    """A sort, which keeps the order of equal elements whatever kind is asked for."""
+    """Make a sort for NumPy's parameters; every `kind` is stable."""
     function = getattr(namespace, name)
 
     def adapted(
@@ -133,7 +133,7 @@ def _sorting(name: str) -> Callable[..., Any]:
 
 
 def _in_order(name: str) -> Callable[..., Any]:
-    """A function of the namespace with the parameters of NumPy's, in their order."""
+    """Make a function of the namespace with NumPy's parameters, in NumPy's order."""
     function, signature = getattr(namespace, name), inspect.signature(getattr(np, name))
 
     def adapted(*args: Any, **named: Any) -> Any:
@@ -180,7 +180,7 @@ def _where(condition: Any, x: Any = _NO_CHOICE, y: Any = _NO_CHOICE) -> Any:
 
 
 def _of_shape(name: str) -> Callable[..., Any]:
-    """A function of NumPy that asks for the shape alone: it gives places that are known."""
+    """Make a function of NumPy that depends only on the shape, so that its indices are known."""
     function = getattr(np, name)
 
     def adapted(arr: Any, *args: Any, **named: Any) -> Any:
@@ -230,7 +230,7 @@ _WAYS_OUT = {
 def _without_options(
     name: str, options: dict[str, Any], taken: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The options without those that ask for nothing; `taken` are the function's own."""
+    """Drop options with their usual value; UserTypeError for other values. `taken` are kept."""
     for option in options.keys() & _USUAL.keys() - taken:
         given = options[option]
         if not (isinstance(given, (str, bool, np.bool_, type(None))) and given in _USUAL[option]):
@@ -284,13 +284,13 @@ _ACCUMULATED: dict[str, Callable[..., Any]] = {
 
 
 def _outer_ufunc(function: Callable[..., Any], a: Any, b: Any) -> Any:
-    """The function of each element of a with each of b."""
+    """Apply the function to each element of a with each element of b."""
     column = (*uop_of(a).shape, *[1] * uop_of(b).ndim)
     return function(namespace.reshape(namespace.asarray(a), column), b)
 
 
 def _ufunc_method(name: str, method: str) -> Callable[..., Any]:
-    """`np.add.reduce` and the like. UserTypeError for those that write, or that are not here."""
+    """Make `np.add.reduce` and the like. UserTypeError for methods that write or are missing."""
     if method == "reduce" and name in _REDUCED:
         function = getattr(namespace, _REDUCED[name])
         return lambda a, axis=0, **named: function(a, axis=axis, **named)
@@ -303,7 +303,7 @@ def _ufunc_method(name: str, method: str) -> Callable[..., Any]:
 
 
 def array_ufunc(a: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-    """The value of a NumPy ufunc, or of its method. UserTypeError for `np.add.at` and `out=`."""
+    """Call a NumPy ufunc or its method. UserTypeError for `np.add.at` and `out=`."""
     name = ufunc.__name__
     if method == "__call__":
         named = _without_options(name, options)
@@ -322,7 +322,7 @@ def array_ufunc(a: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -
 def _by_place(
     function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Required arguments of NumPy by position: `np.take(a=x, indices=i)` names them otherwise."""
+    """Pass required arguments by position: NumPy's names differ (`np.take(a=x, indices=i)`)."""
     named = dict(options)
     try:
         parameters = list(inspect.signature(function).parameters.values()) if named else []
@@ -338,7 +338,7 @@ def _by_place(
 def array_function(
     a: Any, function: Any, types: Any, args: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
-    """The value of another function of NumPy. UserTypeError where the namespace lacks it."""
+    """Call another function of NumPy. UserTypeError if the namespace lacks it."""
     module, name = getattr(function, "__module__", ""), function.__name__
     if module == "numpy.fft":
         raise UserTypeError(
@@ -358,7 +358,7 @@ def array_function(
 
 # ---------------------------------------------------------------- methods of Array
 def _same(name: str) -> Callable[..., Any]:
-    """The function of that name, with NumPy's parameters."""
+    """The namespace's function of this name, with NumPy's parameters."""
     function = _found(name)
 
     def method(a: Array, *args: Any, **named: Any) -> Any:
@@ -369,7 +369,7 @@ def _same(name: str) -> Callable[..., Any]:
 
 
 def _shaped(name: str) -> Callable[..., Any]:
-    """A function of a shape or of axes, which also come one by one: `x.reshape(2, 3)`."""
+    """Make a method that takes a shape or axes, also as separate arguments: `x.reshape(2, 3)`."""
     function = getattr(namespace, name)
 
     def method(a: Array, *dims: Any, **options: Any) -> Any:
@@ -391,7 +391,7 @@ def _documented(method: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def copy(a: Array, order: str | None = "C") -> Array:
-    """The array itself: it is a value that nobody can change.
+    """The array itself: an array is an immutable value.
 
     UserTypeError for the order "F": a graph has no order in memory.
 
@@ -408,10 +408,10 @@ def astype(
     a: Array, dtype: Any, order: Any = "K", casting: Any = "unsafe", subok: bool = True,
     copy: bool = True, *, device: Any = None,
 ) -> Any:  # fmt: skip
-    """x in another dtype: see `uopc.numpy.astype`.
+    """Convert x to another dtype: see `uopc.numpy.astype`.
 
-    UserTypeError for a dtype that uopc lacks, for one that NumPy's rule `casting` forbids, and for
-    the order "F": a graph has no order in memory.
+    UserTypeError for a dtype that uopc lacks or that NumPy's rule `casting` forbids, and for the
+    order "F": a graph has no order in memory.
 
     Examples:
         >>> np.asarray(unp.asarray([2.7, -2.7, 300.0]).astype(unp.int8))
@@ -449,7 +449,7 @@ def tolist(a: Array) -> Any:
 
 
 def transposed(a: Array) -> Any:
-    """The axes in reverse: `transpose` without arguments.
+    """Reverse the axes: `transpose` without arguments.
 
     Examples:
         >>> unp.zeros((2, 3, 4)).T.shape
@@ -459,7 +459,7 @@ def transposed(a: Array) -> Any:
 
 
 def matrices_transposed(a: Array) -> Any:
-    """The last two axes exchanged. UserError for fewer than two.
+    """Exchange the last two axes. UserError for fewer than two axes.
 
     Examples:
         >>> unp.zeros((2, 3, 4)).mT.shape
@@ -481,7 +481,7 @@ def rounded_to(a: Array, digits: int = 0) -> Any:
 
 
 def array_namespace(a: Any, /, *, api_version: str | None = None) -> ModuleType:
-    """The functions for an array: `uopc.numpy`. UserTypeError for a version that is not known.
+    """The functions for an array: `uopc.numpy`. UserTypeError for an unknown version.
 
     Examples:
         >>> unp.asarray([1, 2]).__array_namespace__() is unp

@@ -1,9 +1,9 @@
-"""Random numbers: functions of a key, which give the same numbers for the same key, always.
+"""Random numbers: functions of a key; the same key always gives the same numbers.
 
-A key is a uint32 array of shape (2,), as `key` gives one. Use it once; `split` and `fold_in` make
-new ones. `shape` is a size or several, ints or variables. With an Array among the arguments, as the
-key in a function of `jit`, these functions give Arrays, else UOps. UserTypeError for a key that is
-none. See `uopc.tensor.random` for the generator.
+A key is a uint32 array of shape (2,), made by `key`. Use a key once; `split` and `fold_in` make new
+keys. `shape` is a size or several, ints or variables. If an argument is an Array, as the key in a
+function of `jit`, these functions return Arrays, else UOps. UserTypeError for anything that is no
+key. See `uopc.tensor.random` for the generator.
 """
 
 from __future__ import annotations

@@ -26,12 +26,12 @@ Function = Callable[..., Any]
 
 
 def of_row(function: Function, row: Reduction, more: str = "") -> Function:
-    """The function of a row, with its name and docstring; `more`: a sentence on its options."""
+    """Name a row's function and set its docstring; `more`: a sentence on its options."""
     return named(function, row.name, table.reduction_doc(row, more))
 
 
 def whole_dtype(t: DType) -> DType:
-    """Sums of bool and integers have 64 bits."""
+    """The dtype of a sum: 64 bits for bool and integers."""
     if t.is_float:
         return t
     return dtypes.uint64 if t.kind == "uint" else dtypes.int64
@@ -69,12 +69,12 @@ def check_no_out(name: str, out: Any) -> None:
 
 
 def chosen(a: Any, where: Any, fill: Any) -> Any:
-    """The elements where a mask holds, and `fill` elsewhere, in their dtype."""
+    """Replace the elements where a mask does not hold by `fill`; the dtype stays."""
     return a if where is True else elementwise.where(where, a, creation.full_like(a, fill))
 
 
 def with_initial(name: str, combined: str, found: Any, initial: Any) -> Any:
-    """A result of a reduction, combined with the number that it begins with."""
+    """Combine the result of a reduction with its initial value."""
     if initial is None:
         return found
     if uop_of(initial, name).ndim:
@@ -83,7 +83,7 @@ def with_initial(name: str, combined: str, found: Any, initial: Any) -> Any:
 
 
 def check_some(u: UOp, axis: Any, who: str) -> None:
-    """UserError for axes without elements."""
+    """UserError if the reduced axes have no elements."""
     dims = shapes.shape(u)
     if 0 in [dims[i] for i in movement.normal_axes(axis, len(dims), who)]:
         raise UserError(f"{who} over no elements of {shapes.show(dims)}")
@@ -185,7 +185,7 @@ def diff(
 ) -> Any:
     """The n-th differences of neighbours along an axis.
 
-    `prepend` and `append` are set before and behind x first. UserError for a negative n.
+    `prepend` and `append` are joined to x first. UserError for a negative n.
 
     Examples:
         >>> np.asarray(unp.diff(unp.asarray([1, 4, 9, 16])))
@@ -210,7 +210,7 @@ def diff(
 
 
 def data_dependent(name: str) -> Function:
-    """A function of the standard whose result has a shape that depends on values."""
+    """Make a function of the standard that is refused: its result's shape depends on values."""
 
     why = f"{name}: the shape of the result depends on values; use where(), or a count and top_k"
 

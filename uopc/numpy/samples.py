@@ -1,4 +1,4 @@
-"""Functions of samples: slopes, areas, values between samples, turns without jumps, polynomials."""
+"""Functions of samples: slopes, areas, interpolation, unwrapped angles, polynomials."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def _slice(u: UOp, axis: int, start: int | None, stop: int | None) -> UOp:
-    """The part of an axis between two places."""
+    """The slice of an axis from `start` to `stop`."""
     made: UOp = u[(*(slice(None),) * axis, slice(start, stop))]
     return made
 
@@ -39,7 +39,7 @@ def _slice(u: UOp, axis: int, start: int | None, stop: int | None) -> UOp:
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """The differences of neighbours of the flattened array, between `to_begin` and `to_end`.
 
-    In the dtype of `ary`. UserTypeError for ends that have not its kind, and for bool.
+    The result has the dtype of `ary`. UserTypeError for ends of another kind, and for bool.
 
     Examples:
         >>> np.asarray(unp.ediff1d(unp.asarray([1, 4, 9]), to_begin=0))
@@ -63,11 +63,11 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 def gradient(
     f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1
 ) -> Any | tuple[Any, ...]:
-    """The slopes of samples along an axis: of both neighbours, at the ends of the nearest ones.
+    """The slopes of samples along an axis: from both neighbours, at the ends from the nearest.
 
-    `varargs` are the distances of samples (1 without them): one number, or for each axis a number
-    or a vector of coordinates. One array, or for several axes (all without `axis`) a tuple, in the
-    shape of f; integers and bool give float64. `edge_order=2` takes one sample more at the ends.
+    `varargs` are the distances of samples (by default 1): a number, or for each axis a number or a
+    vector of coordinates. The result has the shape of f, for several axes (all without `axis`) in a
+    tuple; integers and bool give float64. `edge_order=2` uses one more sample at the ends.
     UserError for fewer than edge_order + 1 samples, and for distances that do not fit.
 
     Examples:
@@ -89,8 +89,8 @@ def gradient(
 
 
 def _slopes(u: UOp, axis: int, given: Any, edge_order: int) -> UOp:
-    """The slopes along one axis. With steps l and r beside a sample and rises L and R over them,
-    the parabola through the three has the slope (r/l·L + l/r·R) / (l + r) there."""
+    """The slopes along an axis. A parabola goes through a sample and its neighbours, at distances l
+    and r and with rises L and R; its slope at the sample is (r/l·L + l/r·R) / (l + r)."""
     n = u.shape[axis]
     if bounds.bounds(dim_uop(n))[0] <= edge_order:
         raise UserError(f"gradient: axis {axis} of {shapes.show(u.shape)} needs {edge_order + 1}"
@@ -127,8 +127,8 @@ def _slopes(u: UOp, axis: int, given: Any, edge_order: int) -> UOp:
 
 
 def _edge(near: UOp, rise: UOp, step: UOp, further: UOp) -> UOp:
-    """The slope at an end of the parabola through three samples: `near` is that of the first step,
-    `rise` goes over the further one."""
+    """The slope at an end of the parabola through three samples. `near`: the slope of the first
+    step; `rise` and `further`: the rise and length of the second step."""
     return near + (near - rise / further) * (step / (step + further))
 
 
@@ -163,9 +163,9 @@ def interp(
 ) -> Any:
     """The values at x of the line through the points (xp, fp): float64, in the shape of x.
 
-    xp must increase, which is not checked; before and behind it the values are `left` and `right`,
-    or those of the ends. With `period`, xp may have any order, and x continues. UserError unless xp
-    and fp are vectors of one length, and for a period of 0.
+    xp must increase, which is not checked. Outside of xp the values are `left` and `right`, or by
+    default the end values. With `period`, xp may have any order, and x is periodic. UserError
+    unless xp and fp are vectors of one length, and for a period of 0.
 
     Examples:
         >>> np.asarray(unp.interp(unp.asarray([0.5, 1.5, 9.0]), [0.0, 1.0, 2.0], [0.0, 10.0, 0.0]))
@@ -191,10 +191,10 @@ def interp(
 
 
 def _between(at: UOp, places: UOp, values: UOp) -> UOp:
-    """On the line from the last sample up to `at`, but that between the last two behind them. It is
-    drawn from its right end there, and where the left one gives NaN, as of an infinite value; on a
-    sample that still is NaN, the value of the sample. Lines have a slope where nobody reads them,
-    too: a derivative would be NaN."""
+    """Interpolate on the line from the last sample up to `at`, or behind the samples on the last
+    line. Compute from the line's right end if `at` is there, or if the left end gives NaN, as of an
+    infinite value; if that is NaN on a sample, take the sample's value. Unused lines get a slope,
+    too, because a derivative would be NaN."""
     last = fold.cast(dim_uop(places.shape[0]), dtypes.int64) - 1
     i = fold.cast(sorting.searchsorted(places, at, "right"), dtypes.int64) - 1
     i = i.minimum(last - 1).maximum(0)
@@ -211,7 +211,7 @@ def _between(at: UOp, places: UOp, values: UOp) -> UOp:
 
 
 def _periodic(at: UOp, places: UOp, values: UOp, period: Any) -> tuple[UOp, UOp, UOp]:
-    """All in one period, in order, with the last sample before the first, and the first behind."""
+    """Sort the samples within a period; add the last one before the first, and the first behind."""
     known = uop_of(period, "interp")
     if known.ndim or (known.op is Ops.CONST and known.arg == 0):
         raise UserError(f"interp: period must be a number other than 0, got {period!r}")
@@ -227,11 +227,11 @@ def _periodic(at: UOp, places: UOp, values: UOp, period: Any) -> tuple[UOp, UOp,
 def unwrap(
     p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi
 ) -> Any:
-    """Angles along an axis without jumps of more than half a `period`: whole periods are added.
+    """Angles along an axis, with whole periods added so that no jump exceeds half a `period`.
 
-    Jumps of less than `discont`, by default half a period, stay. In the shape of p and the dtype
-    that p and the period promote to. UserIndexError for an axis that there is not, UserTypeError
-    for bool.
+    Jumps of less than `discont`, by default half a period, stay. The result has the shape of p; the
+    dtypes of p and the period promote. UserIndexError for an axis out of range, UserTypeError for
+    bool.
 
     Examples:
         >>> np.asarray(unp.unwrap(unp.asarray([1, 3, 0, 2]), period=4))
@@ -279,8 +279,8 @@ def polyfit(
     x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any = None,
     cov: Any = False,
 ) -> Any:  # fmt: skip
-    """The coefficients of the polynomial of degree `deg` that is nearest to the samples (x, y), the
-    highest power first: for each column of y, if it has columns. `w`: the weights of distances.
+    """The coefficients of the polynomial of degree `deg` that fits the samples (x, y) best, the
+    highest power first; if y is a matrix, for each of its columns. `w`: weights of the distances.
 
     At least float64. Method: the R of a QR factorisation of the scaled powers; where x has too few
     different places, the numbers are infinite, NaN or without meaning, as NumPy warns. UserError
@@ -313,8 +313,8 @@ def polyfit(
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
-    """The powers of the elements of a vector as rows: from N - 1 (the length of x without N) to 0,
-    or `increasing` ones.
+    """The powers of the elements of a vector as rows: from N - 1 (by default the vector's length -
+    1) down to 0, or up from 0 with `increasing`.
 
     In the dtype that x and int64 promote to. UserError unless x is a vector, of known length
     without N.

@@ -1,4 +1,4 @@
-"""Sorting and searching functions of the Array API and of NumPy: places are int64."""
+"""Sorting and searching functions of the Array API and of NumPy; indices are int64."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) ->
 
 # ---------------------------------------------------------------- by NumPy's names
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    """The number of the bin of each element: int64, in the shape of x.
+    """The index of the bin of each element: int64, in the shape of x.
 
-    Bin i has bins[i - 1] <= x < bins[i], or bins[i - 1] < x <= bins[i] with `right`; of bins that
-    decrease, the other way round. 0 and the number of bins are outside. UserError unless `bins` is
+    Bin i has bins[i - 1] <= x < bins[i], or with `right` bins[i - 1] < x <= bins[i]; if bins
+    decrease, the reverse. Elements outside get 0 or the number of bins. UserError unless `bins` is
     a vector, and for known bins that neither increase nor decrease.
 
     Examples:
@@ -75,17 +75,17 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 
 def _check_places(kth: Any, n: Any, who: str) -> None:
-    """UserError for places that an axis of known size has not."""
+    """UserError for indices out of range of an axis of known size."""
     places = [operator.index(k) for k in (kth if isinstance(kth, (tuple, list)) else [kth])]
     if isinstance(n, int) and (out := [k for k in places if not -n <= k < max(n, 1)]):
         raise UserError(f"{who}: place {out[0]} is out of range for an axis of {n} elements")
 
 
 def partition(a: Any, kth: Any, axis: int | None = -1) -> Any:
-    """The elements along an axis, those that `sort` puts before the places `kth` before them; of
-    the flattened array for None. Here all are sorted: any order before and behind `kth` is one.
+    """Order the elements along an axis so that those at `kth` are where `sort` puts them, lesser
+    ones before and greater ones behind (uopc sorts all); for None, of the flattened array.
 
-    The result has the dtype of `a`. UserError for places that are out of range.
+    The result has the dtype of `a`. UserError for indices out of range.
 
     Examples:
         >>> int(unp.partition(unp.asarray([30, 10, 20]), 1)[1])
@@ -98,9 +98,9 @@ def partition(a: Any, kth: Any, axis: int | None = -1) -> Any:
 
 
 def argpartition(a: Any, kth: Any, axis: int | None = -1) -> Any:
-    """The places that the elements of `partition(a, kth, axis)` had: int64.
+    """The original indices of the elements of `partition(a, kth, axis)`: int64.
 
-    UserError for places that are out of range.
+    UserError for indices out of range.
 
     Examples:
         >>> int(unp.argpartition(unp.asarray([30, 10, 20]), 1)[1])
@@ -113,8 +113,7 @@ def argpartition(a: Any, kth: Any, axis: int | None = -1) -> Any:
 
 
 def lexsort(keys: Any, axis: int = -1) -> Any:
-    """The places that sort by several keys along an axis: by the last one, equal ones by the one
-    before.
+    """The indices that sort by several keys along an axis: by the last key, ties by the key before.
 
     int64, in the shape of a key. UserError without keys, and for keys of several shapes.
 

@@ -1,4 +1,4 @@
-"""Statistics by NumPy's names: counts, histograms, quantiles, reductions without the NaNs."""
+"""Statistics by NumPy's names: counts, histograms, quantiles, reductions that skip NaN."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def _quantile(name: str, doc: str, most: int = 1) -> Function:
 
 
 def _quantile_dtype(t: DType, q: Any, method: str, most: int) -> DType:
-    """NumPy's dtype of a quantile: that of an element where one is chosen (by a share of 0 or 1,
-    too); else that of x and q, unless q is a number of Python's."""
+    """NumPy's dtype of a quantile: that of an element if one is chosen (also by a share of 0 or 1);
+    else that of x and q promoted, where a Python number q does not widen x."""
     given = uop_of(q).dtype.scalar
     chooses = given.is_int and most == 1 and method == "linear"
     if chooses or method in ("lower", "higher", "nearest"):
@@ -165,7 +165,7 @@ _OPTIONS = f"{_MASKED} `initial` is a number to begin with."
 
 
 def _floats(a: Any, dtype: Any, where: Any, name: str) -> UOp:
-    """Elements as floats, of a dtype; NaN where a mask does not hold."""
+    """Cast elements to a float dtype; NaN where a mask does not hold."""
     u = uop_of(a, name)
     u = float_of(fold.cast(u, as_dtype(dtype, u.dtype)), name)
     if where is True:
@@ -205,7 +205,7 @@ def _deviation(row: Reduction) -> Function:
 def with_options(
     name: str, total: Function, combined: str, identity: int, skips_nan: bool
 ) -> Function:
-    """A sum or product with NumPy's options; `combined`: the function of two elements."""
+    """Make a sum or product with NumPy's options; `combined`: the name of the binary function."""
 
     def function(
         a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
@@ -238,7 +238,7 @@ def _running(row: Reduction) -> Function:
 
 
 def extreme(name: str, method: Callable[..., UOp], combined: str) -> Function:
-    """The greatest or least element with NumPy's options."""
+    """Make the greatest or least element with NumPy's options."""
 
     def function(
         a: Any, axis: Any = None, keepdims: bool = False, *, out: None = None, initial: Any = None,
@@ -290,8 +290,8 @@ def average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *,
     keepdims: bool = False,
 ) -> Any:  # fmt: skip
-    """The mean of elements that count as often as their weights say, over `axis` (an int, a tuple,
-    or None for all); with `returned` also the sum of the weights, in the same shape.
+    """The weighted mean over `axis` (an int, a tuple, or None for all); with `returned` also the
+    sum of the weights, in the same shape.
 
     Weights have the shape of `a`, or that of its axes `axis`. Integers give float64. Weights whose
     sum is 0 give infinities or NaN. UserTypeError and UserError for weights that do not fit.
@@ -317,7 +317,7 @@ def average(
 
 
 def _spread(w: UOp, x: UOp, axis: Any) -> UOp:
-    """Weights with the axes of x: theirs are those of x, or the ones that are averaged over."""
+    """Broadcast weights to the axes of x; weights have all axes of x, or only the averaged axes."""
     if w.shape == x.shape:
         return w
     if axis is None:
@@ -336,11 +336,11 @@ def cov(
 ) -> Any:  # fmt: skip
     """The covariances of variables, each a row of m and y (a column without `rowvar`).
 
-    A matrix; a number for one variable. Over the number of observations - 1, or - `ddof`, or with
-    `bias` over the number. `fweights` says how often each one counts (integers), `aweights` how
-    much. At least float64, or `dtype`; NaN or infinities where too few are observed. UserError for
-    more than 2 dimensions, and for weights that do not fit; UserTypeError for frequencies that are
-    no integers, and for a dtype that is no float.
+    A matrix; a number for one variable. The divisor is the number of observations minus 1, minus
+    `ddof`, or with `bias` minus 0. `fweights`: how often each observation counts (integers);
+    `aweights`: its weight. At least float64, or `dtype`; NaN or infinities for too few
+    observations. UserError for more than 2 dimensions, and for weights that do not fit;
+    UserTypeError for frequencies that are no integers, and for a dtype that is no float.
 
     Examples:
         >>> np.asarray(unp.cov(unp.asarray([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]])))
@@ -374,7 +374,7 @@ def cov(
 
 
 def _observed(uops: list[UOp], rowvar: bool) -> UOp:
-    """One matrix with a row for each variable."""
+    """Stack the variables as rows of one matrix."""
     rows = []
     for i, u in enumerate(uops):
         if u.ndim > 2:
@@ -387,7 +387,7 @@ def _observed(uops: list[UOp], rowvar: bool) -> UOp:
 
 
 def _observation_weights(n: Any, fweights: Any, aweights: Any, t: DType) -> UOp | None:
-    """The product of both weights of n observations."""
+    """Multiply both weights of n observations."""
     found: UOp | None = None
     for name, given in (("fweights", fweights), ("aweights", aweights)):
         if given is None:
@@ -403,9 +403,9 @@ def _observation_weights(n: Any, fweights: Any, aweights: Any, t: DType) -> UOp 
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
-    """The correlations of variables, from -1 to 1: `cov` over both standard deviations.
+    """The correlations of variables, from -1 to 1: `cov` divided by both standard deviations.
 
-    A matrix; a number for one variable. NaN for a variable that is constant.
+    Returns a matrix; a number for a single variable. NaN for a constant variable.
 
     Examples:
         >>> np.asarray(unp.corrcoef(unp.asarray([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]])))
