@@ -1,1 +1,1 @@
-"""Derivatives and batches of graphs: graphs in, graphs out. No pass knows of them."""
+"""Derivatives and batches of graphs: graphs in, graphs out. No pass uses this package."""

@@ -1,4 +1,4 @@
-"""Values without effects: what is read after a STORE is what the storage then holds.
+"""Values without effects: a read after a STORE becomes the content of the storage.
 
     after x[1:3], (store x[1:3], v)     →   where(inside 1:3, pad(v), x)[1:3], which is v
     after x, (store x[1:3], v)          →   where(inside 1:3, pad(v), x)

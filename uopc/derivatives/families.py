@@ -1,11 +1,11 @@
-"""Families of functions of which each one's derivative is made of the next ones.
+"""Families of functions: the derivative of each function consists of later functions of its family.
 
     power_log(a, b, n)   a^b (log a)^n     by a: b a^(b-1) (log a)^n + n a^(b-1) (log a)^(n-1)
                                            by b: a^b (log a)^(n+1)
     sinc(x, n)           the nth derivative of sin(pi x) / (pi x)
 
-So derivatives of any order are exact where the formula of a value has a constant: sinc at 0, powers
-of 0 by the exponent.
+So derivatives of any order are exact where a constant replaces the value's formula: sinc at 0,
+powers of 0 by the exponent.
 """
 
 from __future__ import annotations

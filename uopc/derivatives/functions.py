@@ -1,9 +1,9 @@
-"""Derivatives of calls: a FUNCTION is differentiated once, however often it is called.
+"""Derivatives of calls: a FUNCTION is differentiated once, whatever the number of its calls.
 
     call f (x, w)   its tangents:    call f_jvp (x, w, x', w')
                     its cotangents:  call f_vjp (x, w, y')
 
-What the body computes is computed again for the cotangents: only the arguments are kept.
+The cotangents compute the values of the body again: only the arguments are kept.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     y[i, w] = a[2 i + w]        its transpose:   a'[p] = sum over w of y'[(p - w) / 2, w]
 
-Where each dimension of the source is read along dimensions of its own, by steps or by a table that
-is known, the transpose is a gather too. Else a kernel adds row after row.
+If each dimension of the source is read along its own dimensions, by steps or by a constant table,
+the transpose is a gather too. Otherwise a kernel adds row after row.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     psum(x) over m, x → xs (4, n):    allreduce x  →  the sum of xs along its first dimension
 
-What devices exchange becomes a reduce, a permutation or a window of that dimension: pass partition
-makes exchanges of these again where the dimension is cut, and one device computes the same. A loop
-whose body exchanges is one over the values of all devices.
+An exchange becomes a reduce, a permutation or a window of that dimension. Pass partition turns
+these back into exchanges if the dimension is cut; on one device they give the same result. A loop
+whose body exchanges becomes a loop over the values of all devices.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The partial derivatives of the elementwise ops.
 
-A function takes the result y and the operands, and gives what the tangent of an operand is
-multiplied by. Where a function has a corner: a tie of max and min is shared, but with a literal it
-is the literal's (`relu` at 0 has the derivative 0); abs has 0 at 0; pow has 0 by the base where the
-exponent is 0, and by the exponent where the base is 0.
+A function takes the result y and the operands, and gives the factor of an operand's tangent. At
+corners: a tie of max or min is shared between the operands, but a literal takes all of it (`relu`
+at 0 has the derivative 0); abs has 0 at 0; pow has 0 by the base if the exponent is 0, and by the
+exponent if the base is 0.
 """
 
 from __future__ import annotations

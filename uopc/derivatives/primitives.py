@@ -1,4 +1,4 @@
-"""The rules of functions that one PRIMITIVE stands for, by name; and those that users give."""
+"""The rules of functions that are a single PRIMITIVE, by name; and the rules of users."""
 
 from __future__ import annotations
 

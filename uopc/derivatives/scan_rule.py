@@ -1,4 +1,4 @@
-"""The rule of a loop: its tangents are a loop beside it, its cotangents a loop backwards.
+"""The rule of a loop: its tangents are a second loop, its cotangents a loop backwards.
 
     c, y[t] = body(c, x[t], k)    forward:   c, c', y[t], y'[t] = body and its jvp
                                   backward:  the carried values are kept, c[t]; then from the end
@@ -168,7 +168,7 @@ class Scan(OfBody):
         given: Mapping[int, UOp], begun: set[int],
     ) -> tuple[dict[int, UOp], dict[int, Value]]:  # fmt: skip
         """The carried cotangents by their stand-ins, and the cotangents of the targets. A carried
-        value has a cotangent if its last value has one or a step's result depends on it."""
+        value has a cotangent if its last value or a step's result passes a cotangent to it."""
         while True:
             back = {i: functions.seed(outputs[i]) for i in floats if i in begun}
             values = [back.get(i, given.get(i)) for i in range(len(outputs))]
@@ -183,7 +183,7 @@ class Scan(OfBody):
         self, loop: ScanParts, cotangents: Mapping[int, Value], wanted: Sequence[bool]
     ) -> list[Value]:
         """The cotangents by a loop over segments, each of which is a loop. Only the carried values
-        at the begin of each segment are kept, and those of the steps of one segment at a time."""
+        at the begin of each segment are kept, and the values of one segment at a time."""
         given = [*loop.first, *loop.xs, *loop.constants]
         seeds = [functions.seed(a) for a in given]
         results = loop.in_segments(seeds)
@@ -325,7 +325,7 @@ class While(OfBody):
 
 
 def _any(flags: UOp) -> UOp:
-    """True if one of the bools holds."""
+    """True if any of the bools is True."""
     return movement.reduce(flags.cast(dtypes.int64), "add", (0,)) > 0
 
 
@@ -334,7 +334,7 @@ def _active(
     first: Mapping[int, Value],
 ) -> tuple[dict[int, UOp], list[Value]]:  # fmt: skip
     """The carried tangents by their stand-ins, and the tangents of the results of a body. A carried
-    value has a tangent if its first value has one or it depends on a value that has one."""
+    value has a tangent if its first value, or a value that it depends on, has a tangent."""
     active = {i for i, t in first.items() if t is not None}
     while True:
         seeds = {i: functions.seed(carried[i]) for i in sorted(active)}

@@ -1,12 +1,12 @@
-"""The support of a value: where it is not zero by its structure; and factors that may be infinite.
+"""The support of a value: where it is not zero by structure; and factors that may be infinite.
 
     where(c, a, 0)              where c holds
     pad, cat, stack, gathers    where their parts are
     a + b                       where a or b is
     sums along axes             where one of the terms is
 
-A tangent that is zero there stays zero, whatever it is multiplied by: the derivative of a function
-that is not taken may be infinite or NaN.
+A tangent that is zero by structure stays zero, whatever its factor: the derivative of a function
+that was not chosen may be infinite or NaN.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ _known: weakref.WeakKeyDictionary[UOp, Support] = weakref.WeakKeyDictionary()
 
 
 def support(value: UOp) -> Support:
-    """A bool in the shape of a value: False where its structure shows that it is zero."""
+    """A bool in the shape of a value, False where the value is zero by its structure."""
     for u in calls.graph_order([value], _masked_operands, _known.__contains__):
         if u not in _known:
             _known[u] = _of(u)

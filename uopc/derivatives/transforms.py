@@ -1,7 +1,7 @@
-"""jvp, vjp, gradients and dense Jacobians of graphs. The names and the meaning are JAX's.
+"""jvp, vjp, gradients and dense Jacobians of graphs, with JAX's names and meanings.
 
 `wrt` is any node of the graph, or a list or tuple of nodes; so are outputs. A value that does not
-depend on them has the derivative 0.
+depend on `wrt` has the derivative 0.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def jvp(outputs: Nodes, wrt: Nodes, tangents: Any) -> Any:
 
 
 def vjp(outputs: Nodes, wrt: Nodes, cotangents: Any) -> Any:
-    """The cotangents of `wrt` from those of the outputs, by reverse mode.
+    """The cotangents of `wrt` from the cotangents of the outputs, by reverse mode.
 
     A cotangent has the dtype and shape of its output; None is zero. Errors are those of `jvp`.
 

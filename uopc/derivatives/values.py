@@ -1,6 +1,6 @@
 """Tangents and cotangents as values: None is zero and is never built.
 
-A factor is what multiplies a tangent: a UOp, a Python number, a Mask, or None.
+A factor multiplies a tangent: a UOp, a Python number, a Mask, or None.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def number_in(u: UOp) -> float | None:
 
 
 def nonzero(u: Value) -> Value:
-    """Replace a value whose structure shows that it is zero by None."""
+    """Return None instead of a value that is zero by its structure."""
     return None if u is None or support.is_zero(u) else u
 
 

@@ -1,9 +1,9 @@
 """Keep the names of values from one stage to the next, so that a reader can follow them.
 
-A node that a pass left alone is the same object and keeps its name. A new node takes the name of
-the old node it stands for: the one with the same op and element type that shares most operands,
-where a new operand counts as the old node it stands for. Nodes that only forward a value (movement,
-storage, loads) stand for the value. A node without such an old node gets a name of its own.
+A node that a pass did not change is the same object and keeps its name. A new node takes the name
+of the old node that it stands for: the node with the same op and element type and the most common
+operands, where a new operand counts as the old node that it stands for. Nodes that only forward a
+value (movement, storage, loads) stand for the value. Other new nodes get new names.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from uopc.backends.c.names import code, table
 
 @dataclass(frozen=True)
 class Port:
-    """An input or an output. `structure`: rows, columns and the positions of entries, if not
-    all."""
+    """An input or an output. `structure`: rows and columns, then positions if entries are
+    missing."""
 
     name: str
     structure: tuple[int, ...]

@@ -74,30 +74,30 @@ def export(
     examples: Any = None, abi: str = "uopc", math: str = "own", threads: int = 1,
     weights: str = "auto", stack_bytes: int | None = None, index_bits: int | None = None,
 ) -> Export:  # fmt: skip
-    """Write a graph as code that needs neither uopc nor Python: no other library either.
+    """Write a graph as code that needs no uopc, no Python and no other library.
 
-    graph: as for `compile` (nested results are named by their paths), a Program, or a model that
-    `onnx.load` gave. path: of the files, without an ending; missing folders are made. kind:
-    `object` (.o), `static` (.a), `shared` (.so; a module, .wasm, for `wasm32`) or `c` (C11); a
-    header and a manifest (.json) stand beside it. target: `host`, a level of x86-64
-    such as `x86-64-v3`, `aarch64`, `aarch64-dotprod`, `-i8mm`, `riscv64`, `wasm32`, `cortex-m3`,
-    `-m4f`, `-m7`, or `c11`, the default of C, for any machine; a list of levels: code for each.
-    inputs, optimize: as for `compile`. name: of the function; by default that of the file. vectors:
-    False computes one element at a time, and C needs no vectors of gcc and clang; by default the
-    machine decides, and `c11` has none. examples: arguments of one call, as a list or a dict; a
-    self-test in C, NAME_test.c, has the bits that must come out. abi: `casadi` adds the functions
-    that CasADi's `external` and acados call, by the name of the function; the function itself is
-    then NAME_uopc, and takes matrices in column-major order. math: `libm`, in C, calls `sin`, `exp`
-    and others of the C library; their bits are the library's. threads: above 1, large kernels are
-    split in that many parts, and the function takes a callback that runs them. weights: where C has
-    its constant arrays, `inline` as text, `file` as NAME_data.S, for an assembler, with a .bin file
-    of each; `auto`: those of 64 KiB and more in files. stack_bytes: the most memory on the stack
-    for what one kernel keeps; more is part of `work`. By default 1 KiB on Cortex-M, else 32 KiB for
-    each array. index_bits: of loops and indices, where bounds allow 32; on Cortex-M 32, else 64.
+    graph: as for `compile` (nested results are named by path), a Program, or a model of
+    `onnx.load`. path: of the files, without an ending; missing folders are made. kind: `object`
+    (.o), `static` (.a), `shared` (.so; a module, .wasm, for `wasm32`) or `c` (C11), each with a
+    header and a manifest (.json). target: `host`, a level of x86-64 such as `x86-64-v3`, `aarch64`,
+    `aarch64-dotprod`, `-i8mm`, `riscv64`, `wasm32`, `cortex-m3`, `-m4f`, `-m7`, or `c11`, the
+    default of C, for any machine; a list of levels: code for each level. inputs, optimize: as for
+    `compile`. name: of the function; by default the file's name. vectors: False computes one
+    element at a time, and C needs no vectors of gcc and clang; by default the machine decides, and
+    `c11` has none. examples: arguments of one call, as a list or a dict, for a self-test in C,
+    NAME_test.c. abi: `casadi` adds the functions that CasADi's `external` and acados call, by the
+    name of the function; the function itself is then NAME_uopc, and takes matrices in column-major
+    order. math: `libm`, in C, calls `sin`, `exp` and others of the C library, whose bits may
+    differ. threads: above 1, large kernels have this many parts, and the function takes a callback
+    that runs them. weights: the place of C's constant arrays, `inline` as text, `file` as
+    NAME_data.S, for an assembler, with a .bin file for each array; `auto`: files for arrays of 64
+    KiB and more. stack_bytes: the most memory on the stack for the buffers of one kernel; larger
+    buffers are part of `work`. By default 1 KiB on Cortex-M, else 32 KiB for each array.
+    index_bits: of loops and indices, if bounds allow 32; by default 32 on Cortex-M, else 64.
 
-    The function takes the arrays, those of results last, then the sizes, then memory for
-    intermediate values. Rows and columns of a Sparse are constant arrays. Results have the bits of
-    a program with as many threads for the same target. The same graph gives the same bytes.
+    The function takes the arrays (results last), then the sizes, then memory for intermediate
+    values. Rows and columns of a Sparse are constant arrays. Results have the bits of a program
+    with as many threads for the same target. The same graph gives the same bytes.
 
     UserError for a bad argument, or a file that cannot be written; Unsupported for code that would
     need a library, or an array or a loop that `index_bits` cannot count.

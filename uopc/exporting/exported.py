@@ -37,7 +37,7 @@ RUN = ("run", "context")  # parameters of a function whose parts the caller runs
 
 @dataclass(frozen=True)
 class ArrayArgument:
-    """An array that the caller passes. `given`: the user's name, `name` the one in C."""
+    """An array that the caller passes. `given`: the user's name, `name`: the name in C."""
 
     name: str
     given: str

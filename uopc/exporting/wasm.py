@@ -111,7 +111,7 @@ class WasmObject:
 
 
 class _ByteReader:
-    """Reads numbers and names one after another."""
+    """Reader of numbers and names, one after another."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at
@@ -265,7 +265,7 @@ def _relocations(r: _ByteReader) -> Iterator[Relocation]:
 
 
 def with_data(data: bytes, arrays: Mapping[str, bytes], align: int) -> bytes:
-    """Add a segment for each distinct array to the object file, and define the symbols for them.
+    """Add a segment for each distinct array to the object file, and define the arrays' symbols.
 
     LLVM would read the arrays as text, which takes a thousand times as long.
     """

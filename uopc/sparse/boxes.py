@@ -1,11 +1,11 @@
-"""Boxes: entries of a Jacobian that are computed alike.
+"""Boxes: entries of a Jacobian that are computed in the same way.
 
     y = x[1:] * x[:-1], x (5,):   rows 0 1 2 3, columns 1 2 3 4, values x[:-1]
                                   rows 0 1 2 3, columns 0 1 2 3, values x[1:]
 
-A box has axes. `rows` and `cols` are arrays over them of places: among the elements of a node, and
-among the columns. `value` is a node over the same axes, of size 1 along those where it is the same.
-A movement op changes rows only, an elementwise op multiplies the values by its factor at the rows,
+A box has axes. `rows` and `cols` are arrays over these axes: indices of the elements of a node, and
+of the columns. `value` is a node over the same axes, of size 1 along axes where it is constant. A
+movement op only changes rows, an elementwise op multiplies the values by its factor at the rows,
 and a sum drops the axes that neither rows nor columns depend on.
 """
 

@@ -1,4 +1,4 @@
-"""Colourings: columns of one colour have no row in common, so one product gives all their entries.
+"""Colourings: columns of one colour share no row, so a single product gives all their entries.
 
 Greedy, as in Gebremedhin, Manne and Pothen, "What color is your Jacobian?", SIAM Review 47 (2005).
 """

@@ -1,10 +1,10 @@
-"""The entries of loops: which columns each result depends on, by the structure of the body.
+"""The entries of loops: the columns that each result depends on, by the structure of the body.
 
-    c = A c + x[t]      y[t] depends on what c did after t steps: sets of columns go through the
-                        structure of the body, step after step, until the last one
+    c = A c + x[t]      y[t] depends on the columns of c after t steps: sets of columns go through
+                        the structure of the body, step after step, until the last step
 
-A set is an integer, whose bits are columns. Of a `while_loop`, whose steps nobody knows, the sets
-grow until they are the same. Values are tangents of the loop, one for each colour of the columns.
+A set is an integer whose bits are columns. For a `while_loop`, with an unknown number of steps, the
+sets grow until they stay the same. Values are tangents of the loop, by colour of columns.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _PARTS: dict[str, Callable[[Places, Places], Mask]] = {
 
 
 class _Entries:
-    """The entries of all outputs, with the rows of one output after those of another."""
+    """The entries of all outputs; the rows of one output follow the rows of the previous output."""
 
     def __init__(
         self, outputs: Sequence[UOp], found: Sequence[Sequence[Box]], columns: int

@@ -5,9 +5,9 @@
     x[0] * x[1]        2 of 50                 values times a factor, read at the rows
     (x[0] * x[1])[1:]  2 of 49
 
-There are as few boxes as a node has kinds of entries, whatever the sizes are, and every value is an
-entry: no seeds, no colours. An op without a rule of its own has all columns of its operands in each
-of its rows; the columns of a loop are found step by step (`loops.py`).
+A node has as few boxes as kinds of entries, whatever the sizes are, and every value is an entry: no
+seeds, no colours. If an op has no rule of its own, each of its rows has all columns of its
+operands; the columns of a loop are found step by step (`loops.py`).
 """
 
 from __future__ import annotations
@@ -270,9 +270,9 @@ class Propagation:
         return self.tools.merged(out)
 
     def _loop_results(self, u: UOp) -> list[Box] | None:
-        """The boxes of a result of a loop, made with those of all used results; None if the
-        structure takes too long. Columns of one colour share a tangent, and no result has two of
-        them."""
+        """The boxes of a result of a loop, made with the boxes of all used results; None if the
+        structure takes too long. No result has two columns of one colour, so these share a
+        tangent."""
         given = [s for s in dict.fromkeys(operands(u)) if self._of(s)]
         columns = loops.ColumnBits([b for s in given for b in self._of(s)])
         known = functools.cache(lambda s: columns.sets(self._of(s), size(s)))
@@ -373,7 +373,7 @@ def _dims(u: UOp) -> Dims:
 # ---------------------------------------------------------------- tables
 def _tables(sources: Places, targets: Places, n: int) -> list[Places] | None:
     """Tables that send each of n elements to its readers, -1 for none: one table if no element has
-    two readers, or one per place of a short axis that separates them; else None."""
+    two readers, a table for each index of a short axis that separates readers, or None."""
     lines = [(sources, targets)]
     for axis in (None, *sorted(range(sources.ndim), key=lambda k: sources.shape[k])):
         if axis is not None:

@@ -21,8 +21,8 @@ AxisName = str | tuple[str, ...]
 
 
 class Inside(NamedTuple):
-    """The mesh of the `shard_map` whose function runs; for each axis, the value of a device's place
-    on it; and the function that makes a result of a node."""
+    """The running `shard_map`: its mesh, the node of a device's index along each axis, and the
+    function that wraps a node as a result."""
 
     mesh: Mesh
     places: Mapping[str, UOp]
@@ -140,7 +140,7 @@ def psum(x: Any, axis_name: AxisName) -> Any:
 
 
 def pmax(x: Any, axis_name: AxisName) -> Any:
-    """The maximum over all devices along mesh axes, on each of them. NaN wins.
+    """The maximum over all devices along mesh axes, on each device. NaN wins.
 
     Examples:
         >>> mesh = uopc.make_mesh((4,), ("m",))
@@ -151,7 +151,7 @@ def pmax(x: Any, axis_name: AxisName) -> Any:
 
 
 def pmin(x: Any, axis_name: AxisName) -> Any:
-    """The minimum over all devices along mesh axes, on each of them. NaN wins.
+    """The minimum over all devices along mesh axes, on each device. NaN wins.
 
     Examples:
         >>> mesh = uopc.make_mesh((4,), ("m",))
@@ -162,7 +162,7 @@ def pmin(x: Any, axis_name: AxisName) -> Any:
 
 
 def pmean(x: Any, axis_name: AxisName) -> Any:
-    """The mean over all devices along mesh axes, on each of them. UserTypeError for integers.
+    """The mean over all devices along mesh axes, on each device. UserTypeError for integers.
 
     Examples:
         >>> mesh = uopc.make_mesh((4,), ("m",))
@@ -210,8 +210,8 @@ def psum_scatter(
 ) -> Any:
     """`psum`, of which each device along mesh axes keeps its part of `scatter_dimension`.
 
-    Without `tiled` the dimension is as long as there are devices, and vanishes. UserError where it
-    does not divide.
+    Without `tiled`, the dimension must be as long as there are devices, and vanishes. UserError if
+    the number of devices does not divide it.
 
     Examples:
         >>> mesh = uopc.make_mesh((2,), ("m",))

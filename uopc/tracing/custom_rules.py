@@ -1,7 +1,7 @@
 """Derivatives that users give, `custom_jvp` and `custom_vjp`; and `checkpoint`.
 
 A call is traced, and each result becomes a PRIMITIVE of the arguments. Its rule calls the user's
-function when a derivative is asked for.
+function when a derivative is requested.
 """
 
 from __future__ import annotations
@@ -478,7 +478,7 @@ class custom_jvp(_Custom):
 
 # ---------------------------------------------------------------- custom_vjp
 class _Backward(_UserRule):
-    """The user's rule gives the cotangents of all arguments from those of all results."""
+    """The user's rule gives the cotangents of all arguments from the cotangents of all results."""
 
     joint = True
     custom: custom_vjp
@@ -500,7 +500,7 @@ class _Backward(_UserRule):
         return [None, None, *found, *[None] * (len(u.src) - 2 - len(args))]
 
     def _of(self, args: Sequence[UOp], cotangents: Mapping[int, UOp]) -> list[Value]:
-        """The cotangents of the arguments from those of the results by number."""
+        """The cotangents of the arguments from the cotangents of the results by number."""
         who = f"custom_vjp of {self.custom.name}"
         values, named = self.form.tree(args)
         if named:

@@ -1,4 +1,4 @@
-"""Random numbers drawn by a traced function: every call of its program would repeat them."""
+"""Random numbers drawn by a traced function: every call of its program would repeat the draw."""
 
 from __future__ import annotations
 

@@ -452,7 +452,7 @@ class Jitted:
             _tracing.reset(token)
 
     def _check_recursion(self, depth: int, kind: _CallKind, error: RecursionError) -> None:
-        """UserError if `depth` runs of the function, one inside another, filled Python's stack."""
+        """UserError if `depth` nested runs of this function filled Python's stack."""
         call = error.__traceback__ and error.__traceback__.tb_next  # in the function
         code = getattr(inspect.unwrap(self._function), "__code__", None)
         if depth < _DEEP_CALLS or call is None or call.tb_frame.f_code is not code:
@@ -593,7 +593,7 @@ def _lists_of(structure: Any, path: str, first: int) -> tuple[int, list[tuple[in
 
 
 def begun_trace(name: str) -> Trace:
-    """Begin a run of a function. If einops is imported, register Arrays with einops."""
+    """Begin a run of a function. If einops is imported, let it know Arrays."""
     if "einops" in sys.modules:
         import_module("uopc.numpy.einops_backend")
     return Trace(name)

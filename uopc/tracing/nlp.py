@@ -30,11 +30,11 @@ class Nlp:
 
     The nodes are `f`, `grad_f`, `g`, the Sparse `jac_g` and the Sparse `hess_lag`: the lower
     triangle of the Hessian of the Lagrangian sigma f + lam . g. `program(x, p, sigma, lam)` gives
-    all five values by their names; `p`, `sigma` and `lam` are left out where nothing reads them.
+    all five values by name; arguments `p`, `sigma` and `lam` that nothing reads are left out.
 
-    The methods have the names and arguments that cyipopt calls, so that an Nlp is its problem:
-    `cyipopt.Problem(n=..., m=..., problem_obj=nlp, ...)`. Each is a program, compiled when it is
-    first called. Parameters are those of `parameters`, unless a call gives others.
+    The methods have the names and arguments that cyipopt calls, so you can pass an Nlp as the
+    problem: `cyipopt.Problem(n=..., m=..., problem_obj=nlp, ...)`. Each method is a program,
+    compiled at its first call. Parameters are taken from `parameters`, unless a call gives them.
 
         >>> x = uopc.param("x", (2,), dtypes.float64)
         >>> nlp = uopc.nlp({"x": x, "f": (x * x).sum(), "g": x[0:1] * x[1:2]})

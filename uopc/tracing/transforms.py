@@ -218,7 +218,7 @@ def grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
 
 
 def value_and_grad(f: Any, argnums: Any = 0, has_aux: bool = False) -> Any:
-    """The scalar and its gradient, see `grad`: `(loss, gradient)`, or a function that gives them.
+    """The scalar and its gradient, see `grad`: `(loss, gradient)`, or a function with this result.
 
     UserError unless the function gives one float.
 

@@ -1,7 +1,7 @@
-"""Write the report of a run as one page that needs no server and loads nothing.
+"""Write the report of a run as a page that needs no server and loads nothing.
 
-The page holds its data compressed and draws what the reader opens, so that graphs of 50,000 nodes
-take a few megabytes.
+The page holds its data compressed and only draws the parts that the reader opens, so that graphs of
+50,000 nodes take a few megabytes.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def render(source: str, dump: Dump, facts: Facts) -> str:
 
 
 def data(source: str, dump: Dump, facts: Facts) -> dict[str, Any]:
-    """Everything that the page shows, as JSON."""
+    """The page's data, as JSON."""
     machine = dump.context.target
     lines, texts = values.Interned(), values.Interned()
     around = rewrites.Surroundings(texts)
