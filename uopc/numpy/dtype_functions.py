@@ -98,7 +98,7 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """True if a dtype is `kind`: a dtype, a kind such as `"integral"`, or a tuple with either.
+    """True if a dtype equals `kind`, belongs to it (as to `"integral"`), or matches one of a tuple.
 
     UserTypeError for an unknown kind.
 

@@ -133,8 +133,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 def outer(x1: Any, x2: Any, /) -> Any:
     """The product of each element of one vector with each of the other.
 
-    (n,) and (m,) give (n, m), in the dtype that both promote to. UserError unless both have one
-    dimension.
+    (n,) and (m,) give (n, m); the dtypes promote. UserError unless both have one dimension.
 
     Examples:
         >>> np.asarray(unp.outer(unp.asarray([1, 2]), unp.asarray([10, 1])))
@@ -172,8 +171,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 def inner(a: Any, b: Any, /) -> Any:
     """Sums of products over the last axes of both; if one is a number, the product.
 
-    (..., k) and (+++, k) give (..., +++), in the dtype that both promote to. UserError where the
-    lengths differ.
+    (..., k) and (+++, k) give (..., +++); the dtypes promote. UserError where the lengths differ.
 
     Examples:
         >>> int(unp.inner(unp.asarray([1, 2, 3]), unp.asarray([1, 0, 10])))
@@ -200,8 +198,8 @@ def vdot(a: Any, b: Any, /) -> Any:
 def matvec(x1: Any, x2: Any, /) -> Any:
     """The products of matrices and vectors.
 
-    (..., n, k) times (..., k) gives (..., n), with batches that broadcast, in the dtype that both
-    promote to. UserError where the lengths differ.
+    (..., n, k) times (..., k) gives (..., n); batches broadcast, and the dtypes promote. UserError
+    where the lengths differ.
 
     Examples:
         >>> np.asarray(unp.matvec(unp.asarray([[1, 2], [3, 4]]), unp.asarray([10, 1])))
@@ -217,8 +215,8 @@ def matvec(x1: Any, x2: Any, /) -> Any:
 def vecmat(x1: Any, x2: Any, /) -> Any:
     """The products of vectors and matrices.
 
-    (..., k) times (..., k, m) gives (..., m), with batches that broadcast, in the dtype that both
-    promote to. UserError where the lengths differ.
+    (..., k) times (..., k, m) gives (..., m); batches broadcast, and the dtypes promote. UserError
+    where the lengths differ.
 
     Examples:
         >>> np.asarray(unp.vecmat(unp.asarray([10, 1]), unp.asarray([[1, 2], [3, 4]])))
@@ -253,8 +251,8 @@ def kron(a: Any, b: Any, /) -> Any:
 def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
     """NumPy's correlate of two vectors: sums of a[n + k] * v[n], "full", "same" or "valid".
 
-    Lengths are those of `convolve`; in the dtype that both promote to. UserError for another mode,
-    and for anything but two vectors of known length.
+    Lengths are those of `convolve`; the dtypes promote. UserError for another mode, and for
+    anything but two vectors of known length.
 
     Examples:
         >>> np.asarray(unp.correlate(unp.asarray([1, 2, 3, 4]), unp.asarray([1, 10])))

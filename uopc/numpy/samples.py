@@ -134,10 +134,10 @@ def _edge(near: UOp, rise: UOp, step: UOp, further: UOp) -> UOp:
 
 # ---------------------------------------------------------------- areas
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
-    """The area under samples along an axis, which are joined by lines.
+    """The area under the lines that join samples along an axis.
 
     The samples are `dx` apart, or at the coordinates x (a vector, or an array in the shape of y).
-    UserIndexError for an axis that there is not.
+    UserIndexError for an axis out of range.
 
     Examples:
         >>> float(unp.trapezoid(unp.asarray([1.0, 2.0, 3.0])))
@@ -258,8 +258,8 @@ def unwrap(
 def polyval(p: Any, x: Any) -> Any:
     """The values at x of the polynomial with the coefficients p, the highest power first.
 
-    In the dtype that both promote to, and the shape of x (rows of p broadcast with it). UserError
-    unless p has a known length.
+    The result has the shape of x (rows of p broadcast with x); the dtypes promote. UserError unless
+    p has a known length.
 
     Examples:
         >>> np.asarray(unp.polyval([1, 0, -2], unp.asarray([1, 2, 3])))

@@ -44,15 +44,15 @@ class Graph:
 def graph(
     model: Any, dims: Sizes | None = None, constants: Mapping[str, Any] | None = None
 ) -> Graph:
-    """The graph of a model: a path, bytes, or a ModelProto.
+    """Build the graph of a model: a path, bytes, or a ModelProto.
 
     dims: sizes of symbolic dimensions by their names in the model: a number, or the bounds (least,
     greatest) of a variable; 1 to 4096 for others. A dimension without a name is `INPUT_AXIS`.
     constants: arrays for inputs whose values must be known, such as shapes.
 
-    Raises UserError for a file that is no model, for values that do not fit together, and for a
-    shape that hangs on an input; Unsupported for operators and types that there are not. The
-    message begins with the node.
+    Raises UserError for a file that is no model, for values that do not fit together, and if a
+    shape depends on an input; Unsupported for unsupported operators and types. The message begins
+    with the node.
 
     >>> from onnx import parser
     >>> head = '<ir_version: 8, opset_import: ["": 18]>'

@@ -326,8 +326,8 @@ def sinc(x: UOp, n: int = 0) -> UOp:
 
 
 def _sinc(x: UOp, n: int) -> UOp:
-    """Differentiate s = sin(t) / t by t s[n] + n s[n-1] = the nth derivative of sin, upwards from
-    s. Near 0, where this loses digits, use the series of s."""
+    """The nth derivative s[n] of s = sin(t) / t: t s[n] + n s[n-1] is the nth derivative of sin, so
+    compute upwards from s. Near 0, where this loses digits, use the series."""
     if n == 0:
         t = alu.where(x.eq(0), leaves.const_like(x, 1), x * math.pi)
         return alu.where(x.eq(0), leaves.const_like(x, 1), t.sin() / t)

@@ -253,7 +253,7 @@ def _between(place: UOp, method: str, element: Callable[[UOp], UOp], given: DTyp
 
 def between(below: UOp, above: UOp, part: UOp, given: DType) -> UOp:
     """Interpolate from `below` to `above` by `part`. If both are equal, or the part is 0, the
-    result is `below` exactly. A single primitive, so that equal values share the derivative.
+    result is `below` exactly. Derivatives treat it as one function, also where both are equal.
 
     If the part is wider than the `given` dtype, the difference is rounded to `given`, as in NumPy.
     """

@@ -413,11 +413,11 @@ REDUCTIONS: Final = (
 # fmt: on
 
 class Routine:
-    """A function with parameters of its own: a method of UOp, and a function of `uopc.numpy`.
+    """A function with its own parameters: a method of UOp, and a function of `uopc.numpy`.
 
-    `doc`: what the function gives. `more`: its dtype and errors. `method` and `numpy`: what only
-    one of both does. `several`: it gives several arrays. `place`: it gives places, whose dtype
-    differs in `uopc.numpy`. `where`: the part of `uopc.numpy` that has it.
+    `doc`: what the function gives. `more`: its dtype and errors. `method`, `numpy`: a sentence for
+    only that one. `several`: it gives several arrays. `place`: it gives places, with another dtype
+    in `uopc.numpy`. `where`: the part of `uopc.numpy` that has it.
     """
 
     def __init__(

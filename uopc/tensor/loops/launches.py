@@ -1,4 +1,4 @@
-"""Loops whose steps are launches: the body has kernels of its own, or is worth them.
+"""Loops that launch kernels in each step: the body has kernels, or is large enough for its own.
 
     final = first;  done = 0                         storage, and the number of steps done
     repeat length times:                             a CALL of a FUNCTION that repeats

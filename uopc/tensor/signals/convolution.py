@@ -168,11 +168,11 @@ def conv_transpose(
     element of `a` adds its multiple of the weight to the result, `stride` apart.
 
     `a` has shape (batch, channels, sizes…), w (channels, out per group, sizes…), bias (out,).
-    padding (an int, one for each size, or pairs) is taken away from the ends of the result and
-    output_padding added to its far ends; so it has (size - 1) * stride + dilation * (kernel - 1) +
-    1 - before - after + output_padding elements along an axis. UserError where shapes do not fit.
+    padding (an int, one for each size, or pairs) is removed from the ends of the result,
+    output_padding added to its far ends: an axis has (size - 1) * stride + dilation * (kernel - 1)
+    + 1 - before - after + output_padding elements. UserError where shapes do not fit.
 
-    A stride of s is s convolutions with every s-th element of the weight, whose results alternate
+    A stride of s is s convolutions with every s-th element of the weight; their results alternate
     (W. Shi et al., Is the deconvolution layer the same as a convolutional layer?, 2016).
 
     Examples:
@@ -228,7 +228,7 @@ def _dilated(w: UOp, axis: int, apart: int) -> tuple[UOp, int, int]:
 
 
 def _phases(w: UOp, groups: int, steps: list[int], parts: list[int]) -> UOp:
-    """(groups * depth * phases, inner per group, parts…): the weights of the convolutions."""
+    """(groups * depth * phases, inner per group, parts…): the weights of all phases."""
     inner, depth, *kernel = shapes.shape(w)
     rank, own = len(kernel), inner // groups
     more = [(0, s * p - k) for s, p, k in zip(steps, parts, kernel)]

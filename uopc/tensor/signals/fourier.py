@@ -212,7 +212,7 @@ def _transformed(x: UOp, n: int, sign: int) -> UOp:
 
 
 def _radix(n: int) -> int:
-    """The first factor to split off: n itself for one matrix, 0 if no factor is small enough."""
+    """The first factor to split off n: n if a single matrix suffices, 0 if all are too large."""
     if n <= _RADIX:
         return n
     stages = math.ceil(math.log(n, _RADIX) - 1e-9)
