@@ -321,7 +321,7 @@ def logaddexp(x: UOp, y: UOp) -> UOp:
 
 # ---------------------------------------------------------------- functions without a method
 def sinc(x: UOp, n: int = 0) -> UOp:
-    """The nth derivative of sin(pi x) / (pi x), which is 1 at 0, of floats."""
+    """The nth derivative of sin(pi x) / (pi x), 1 at 0; x must be float."""
     return primitive(rounded_once(_sinc)(x, n), "sinc", x, details=(n,))
 
 

@@ -57,7 +57,7 @@ def repeated(a: UOp, axis: int, mode: str, before: int, after: int) -> UOp:
 
 
 def _places(mode: str, n: Dim, before: int, after: int) -> UOp:
-    """The index in the axis of each element of the padded axis."""
+    """For each element of the padded axis, the index of the original element."""
     i: UOp = leaves.iota(before + n + after) - before
     if mode == "edge":
         nearest: UOp = i.maximum(0).minimum(n - 1)

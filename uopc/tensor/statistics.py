@@ -35,11 +35,11 @@ def histogram(
     """The number of elements in each bin, and the edges of the bins.
 
     Bin i holds edges[i] <= v < edges[i + 1], the last one its upper edge too; other elements and
-    NaN are in none. `bins` is the number of equal bins in `range`, a pair of numbers (by default
-    from the least to the greatest element; of an array with NaN or infinities no edge is a number
-    then), or a vector of edges that do not fall. Edges of equal bins are float32, for float64 and
-    integers float64. The counts are int64; with weights of the array's shape, their sums, in the
-    dtype of `sum`. With `density` they are divided by the width of the bin and their total.
+    NaN are in none. `bins` is the number of equal bins in `range`, or a vector of edges that do not
+    fall. `range` is a pair of numbers, by default the least and the greatest element; if these are
+    NaN or infinite, no edge is a number. Edges of equal bins are float32, for float64 and integers
+    float64. The counts are int64; with weights of the array's shape, their sums, in the dtype of
+    `sum`. With `density` they are divided by the width of the bin and their total.
 
     UserError for wrong bins, a wrong range, and weights of another shape.
 

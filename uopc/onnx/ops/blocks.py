@@ -154,8 +154,8 @@ def _stored(v: UOp, known: bool) -> UOp:
 
 
 def _groups(n: Node, columns: int, block: int) -> UOp | None:
-    """The block of each column's scale (`g_idx`); None if it is the column's own block. The last
-    block may be numbered as a whole, or only for the columns that exist."""
+    """The block of each column's scale (`g_idx`); None if it is the column's own block. `g_idx` may
+    pad its last block."""
     given, last = n.x(4), (columns - 1) // block
     if dims(given) != ((last + 1) * block,):
         given = _checked("g_idx", given, (columns,))

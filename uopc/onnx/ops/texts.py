@@ -1,4 +1,4 @@
-"""Strings. Programs have no strings: the importer must know them, or holds indices of a table."""
+"""Strings. Programs have no strings: they are known to the importer, or are indices of a table."""
 
 from __future__ import annotations
 
