@@ -120,7 +120,7 @@ def _watched(request: Request) -> contextlib.AbstractContextManager[None]:
 
 
 def _is_logged() -> bool:
-    """True if a handler gets records of compiles: never before `logging` is imported."""
+    """True if a handler gets records of compiles; False if `logging` was never imported."""
     logging = sys.modules.get("logging")
     return logging is not None and logging.getLogger("uopc").isEnabledFor(logging.INFO)
 

@@ -65,8 +65,8 @@ wait_for(llvm, long=True)
 
 
 def _before() -> None:
-    """Acquire the locks while no module of the package is imported (Python has a lock for each). A
-    thread that this thread waits for never waits for a lock that this thread holds."""
+    """Acquire the locks while no module of the package is imported (Python has a lock for each). No
+    deadlock: threads that this thread waits for never wait for its locks."""
     end = time.monotonic() + _MOST_SECONDS
     while True:
         held = [lock for lock, long in _locks.items() if long and lock.acquire()]

@@ -177,7 +177,7 @@ def product(a: UOp, b: UOp) -> UOp:
 
 
 class Product(DerivativeRule):
-    """Linear in both operands; its derivatives are `product`s again."""
+    """Linear in both operands; its derivatives are made by `product`, too."""
 
     kind = "linear"
 

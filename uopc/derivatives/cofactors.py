@@ -107,7 +107,7 @@ def _of_diagonal(d: UOp, along: Sequence[UOp]) -> UOp:
 
 
 def _others(d: UOp, count: int) -> UOp:
-    """For each tuple of `count` indices, the product of d elsewhere; 0 if two indices are equal."""
+    """For each tuple of `count` indices, the product of d at other indices; 0 if two are equal."""
     *batch, n = shapes.shape(d)
     kept: UOp = movement.reshape(d, (*batch, *(1,) * count, n))
     for k in range(count):

@@ -53,7 +53,7 @@ def _squared(a: UOp) -> UOp:
 
 class _Elementwise(Partials):
     """An elementwise function, by default the function of this name in `float_functions`. Factors
-    are computed from the result and the operands; narrow floats become float32 first."""
+    depend on the result and the operands, of which narrow floats first become float32."""
 
     def __init__(
         self, *partials: Partial | None, function: Callable[..., UOp] | None = None

@@ -281,8 +281,8 @@ def _rendered(f: Exported) -> dict[str, _Rendered]:
 
 
 def is_small(f: Exported) -> bool:
-    """True if calls and loops take much of the time: inline the kernels into the function, and
-    unroll short loops."""
+    """True if calls and loops take much of the time. Then kernels are inlined into the function,
+    and short loops are unrolled."""
     launched = [len(v.kernels[c.kernel].linear.src) for v in f.versions for c in v.plan.launches]
     return f.threads == 1 and sum(launched) <= _SMALL * len(f.versions)
 

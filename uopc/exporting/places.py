@@ -29,7 +29,7 @@ _ORDERS = {
 
 
 class ConstantTable(NamedTuple):
-    """A constant array. `length`: as declared. An empty array has one element, 0."""
+    """A constant array of `length`, a C expression. An empty array has one element, 0."""
 
     name: str
     dtype: DType

@@ -220,7 +220,7 @@ def _distance(out: bytearray, at: int, form: str, value: int) -> None:
 
 
 def _x86_64(out: bytearray, at: int, kind: int, target: int) -> None:
-    """R_X86_64_PC32, PLT32 and PC64."""
+    """Apply the relocations R_X86_64_PC32, PLT32 and PC64."""
     form = {2: "<i", 4: "<i", 24: "<q"}.get(kind)
     if form is None:
         raise Unsupported(f"ELF relocation type {kind} of x86-64: link the object file")
@@ -231,7 +231,7 @@ _LOW_12 = {277: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4}  # ADD, LDST of 8 to 
 
 
 def _aarch64(out: bytearray, at: int, kind: int, target: int) -> None:
-    """R_AARCH64_PREL32, JUMP26, CALL26, ADR_PREL_PG_HI21 and the low 12 bits of an address."""
+    """Apply R_AARCH64_PREL32, JUMP26, CALL26, ADR_PREL_PG_HI21, and low 12 bits of addresses."""
     if kind == 261:
         _distance(out, at, "<i", target - at)
         return
@@ -252,8 +252,8 @@ _CALLS, _UPPER, _LOWER = (18, 19), 23, (24, 25)
 
 
 def _riscv(out: bytearray, at: int, kind: int, target: int) -> None:
-    """R_RISCV_CALL, CALL_PLT, PCREL_HI20, PCREL_LO12_I and PCREL_LO12_S: the upper 20 bits of a
-    distance, rounded, and the lower 12, which are signed."""
+    """Apply R_RISCV_CALL, CALL_PLT, PCREL_HI20, PCREL_LO12_I and PCREL_LO12_S: the upper 20 bits of
+    a distance, rounded, and the lower 12 bits, which are signed."""
     distance = target - at
     if not -(1 << 31) <= distance + 0x800 < 1 << 31:
         raise Unsupported("data of over 2 GiB: link the object file")

@@ -92,7 +92,7 @@ def _view(path: str, t: DType, dims: tuple[int, ...] | None, begin: int, writabl
 
 
 def check_bools(what: str, array: Array) -> None:
-    """UserError for an array of bools with bytes other than 0 and 1, on which kernels rely."""
+    """UserError for an array of bools with bytes other than 0 and 1: kernels rely on these two."""
     if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
         raise UserError(f"{what}: a bool is 0 or 1, and the file has other bytes")
 

@@ -217,7 +217,8 @@ class Propagation:
         return self.tools.merged(out)
 
     def _gathered(self, a: UOp, sources: Places) -> list[Box]:
-        """The boxes of `a` at these positions, -1 for none; constant axes are repeated."""
+        """The boxes of `a` read at these positions (-1: none); axes of constant positions
+        repeat."""
         dims = sources.shape
         still = [
             axis for axis, n in enumerate(dims)

@@ -42,8 +42,8 @@ def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> 
 
 
 def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
-    """`branches[index](*operands)`: the first branch for a negative index, the last branch for an
-    index that is too large.
+    """`branches[index](*operands)`. A negative index chooses the first branch, an index that is too
+    large the last branch.
 
     An integer of Python or NumPy calls that function alone. See `cond`. UserTypeError unless the
     index is one integer, UserError without branches.
