@@ -1,9 +1,9 @@
 """Sizes of the parts of dimensions that are cut over a mesh, as each device knows them.
 
-Of a dimension whose size is a number all devices have as many elements, of which the last are
-padding where the number is uneven. Of one of n elements, a variable, that is cut p ways, a device
-has just those that are its own. Variables of its program are `n_over_p`, the elements of the first
-part, `n_on_axis`, its own, and `n_before_axis`, those of the parts before.
+If the size of a dimension is a number, all devices have equally many elements, with padding at the
+end if the number is uneven. If the size is a variable n, cut p ways, a device has only its own
+elements. Its program has the variables `n_over_p` (the elements of the first part), `n_on_axis` (of
+its own part) and `n_before_axis` (of the parts before).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from uopc.ir.index.dims import dim_uop, uop_dim
 
 
 class PartSizes:
-    """The sizes of parts over one mesh. `values`: what each variable is that it has made, by the
+    """The sizes of parts over one mesh. `values`: the value of each new variable, from the
     variables of the whole program and the coordinates of the device."""
 
     def __init__(self, mesh: Mesh) -> None:
@@ -36,8 +36,8 @@ class PartSizes:
         self._taken = {coordinate(a) for a in mesh.axis_names}
 
     def reserve(self, graph: UOp, cuts: Iterable[tuple[Dim, Axes]]) -> None:
-        """Give no variable a name that the graph has, and cut these dimensions in parts: multiples
-        of one that is a variable in multiples of its parts."""
+        """Reserve the names in the graph, and cut these dimensions in parts: a multiple of a
+        variable in multiples of the variable's parts."""
         self._taken |= {v.arg.name for v in walk.variables(graph)}
         symbolic = [(n, axes) for n, axes in cuts if axes and not isinstance(n, int)]
         for n, axes in sorted(symbolic, key=lambda cut: cut[0].op is not Ops.VARIABLE):
@@ -45,18 +45,18 @@ class PartSizes:
 
     # ------------------------------------------------------------ of this device
     def size(self, n: Dim, axes: Axes) -> Dim:
-        """The elements that this device has of a dimension of n, cut along these axes."""
+        """The number of elements on this device, for a dimension of n cut along these axes."""
         found = self._multiple(n, self.mesh.parts(axes))
         if found is None:
             return part_size(n, self.mesh.parts(axes))
         return uop_dim(affine.mul(found.times, self._of_device(found.root, axes)[0]))
 
     def dims(self, dims: Shape, spec: Spec) -> Shape:
-        """The shape of what this device has of an array."""
+        """The shape of this device's part of an array."""
         return tuple([self.size(d, axes) for d, axes in zip(dims, spec)])
 
     def most(self, n: Dim, axes: Axes) -> Dim:
-        """The elements of the first part: all devices send as many."""
+        """The number of elements of the first part: every device sends this number."""
         found = self._multiple(n, self.mesh.parts(axes))
         if found is None:
             return part_size(n, self.mesh.parts(axes))
@@ -96,7 +96,7 @@ class PartSizes:
 
     # ------------------------------------------------------------ of all devices of this process
     def at(self, n: Dim, axes: Axes, place: int) -> tuple[Dim, Dim]:
-        """The begin of the part at a place, and its elements without padding."""
+        """The begin of the part at `place`, and its number of elements without padding."""
         found = self._multiple(n, self.mesh.parts(axes))
         if found is not None:
             begin, size = self._part(found.root, axes, place)
@@ -108,7 +108,7 @@ class PartSizes:
         return first, min(size, n - first)
 
     def variables(self, rank: int) -> dict[str, UOp]:
-        """The values of one device's variables on the device of this rank."""
+        """The values of the new variables on the device of this rank."""
         found = {coordinate(a): affine.const(i) for a, i in self.mesh.coordinates(rank).items()}
         for (root, axes), (own, before) in self._here.items():
             begin, size = self._part(root, axes, self.mesh.place(rank, axes))
@@ -124,7 +124,7 @@ class PartSizes:
         }  # fmt: skip
 
     def _part(self, root: UOp, axes: Axes, place: int) -> tuple[UOp, UOp]:
-        """The begin of the part of a root at a place, and its elements."""
+        """The begin and the number of elements of the part of `root` at `place`."""
         parts = self.mesh.parts(axes)
         begin, size = affine.const(0), self._first(root, parts)
         for i in range(1, place + 1):
@@ -175,7 +175,7 @@ class PartSizes:
         return self._here[key]
 
     def _made(self, name: str, value: UOp) -> UOp:
-        """The variable that has this value."""
+        """A variable with this name and value."""
         while name in self._taken:
             name += "_"
         self._taken.add(name)
@@ -205,7 +205,7 @@ def _own(root: UOp, parts: int, place: UOp) -> UOp:
 
 
 def _times(n: UOp, root: UOp) -> UOp | None:
-    """The factor that times a variable gives n, if each term of n has the variable once."""
+    """The factor n / root, if each term of n has the variable `root` once."""
     constant, terms = affine.form(n)
     if constant or not terms or root.op is not Ops.VARIABLE:
         return None

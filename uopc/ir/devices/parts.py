@@ -1,4 +1,4 @@
-"""Arrays cut over a mesh: the part of a device, and the whole of all parts."""
+"""Arrays cut over a mesh: the part of a device, and the array of all parts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Array = npt.NDArray[Any]
 def slices(
     mesh: Mesh, spec: Spec, dims: Sequence[int], rank: int, first: Sequence[int] | None = None
 ) -> tuple[slice, ...]:
-    """The elements of an array that a device has, without padding. `first`: the shape of the first
-    part, unless it is the least one."""
+    """The slices of an array for a device's part, without padding. `first`: the shape of the first
+    part, unless it is the least possible shape."""
     found = []
     for n, axes, size in zip(dims, spec, first or mesh.part_dims(dims, spec)):
         begin = min(n, mesh.place(rank, axes) * size) if axes else 0
@@ -26,17 +26,17 @@ def slices(
 
 
 class PartWindow(NamedTuple):
-    """The elements of an array that a device has, and the shape of its part with padding."""
+    """The slices of an array for a device's part, and the shape of the part with padding."""
 
     inside: tuple[slice, ...]
     dims: tuple[int, ...]
 
     def is_all_of(self, dims: Sequence[int]) -> bool:
-        """True if it shows all of an array of this shape."""
+        """True if the part is all of an array of this shape."""
         return self.dims == dims and all([s == slice(0, n) for s, n in zip(self.inside, dims)])
 
     def of(self, array: Array) -> Array:
-        """The part: a view, or where it needs padding a copy, with zeros at its end."""
+        """The part of an array: a view, or a copy with zeros at its end if the part has padding."""
         return resized(array[self.inside], self.dims)
 
 
@@ -44,15 +44,14 @@ def window(
     mesh: Mesh, spec: Spec, dims: Sequence[int], rank: int, first: Sequence[int] | None = None,
     own: Sequence[int] | None = None,
 ) -> PartWindow:  # fmt: skip
-    """The part of a device of an array of this shape. `own`: the shape of the part as the device
-    takes it, unless that is the shape of the first part."""
+    """The window of a device's part of an array of this shape. `own`: the shape of the part with
+    padding, unless it is the shape of the first part."""
     size = own or first or mesh.part_dims(dims, spec)
     return PartWindow(slices(mesh, spec, dims, rank, first), tuple(size))
 
 
 def resized(array: Array, dims: Sequence[int]) -> Array:
-    """The first elements along each dimension: a view, or where there are fewer a copy with zeros
-    at its end."""
+    """An array cut to `dims`: a view, or a copy filled up with zeros if the array is too short."""
     kept = array[tuple([slice(0, n) for n in dims])]
     if kept.shape == tuple(dims):
         return kept
@@ -62,7 +61,7 @@ def resized(array: Array, dims: Sequence[int]) -> Array:
 
 
 def part(array: Array, mesh: Mesh, spec: Spec, rank: int) -> Array:
-    """The part of a device: a view, or where it needs padding a copy, with zeros at its end."""
+    """The part of a device: a view, or a copy with zeros at its end if the part has padding."""
     return window(mesh, spec, array.shape, rank).of(array)
 
 
@@ -70,7 +69,7 @@ def join_parts(
     parts: Sequence[Array], mesh: Mesh, spec: Spec, dims: Sequence[int],
     first: Sequence[int] | None = None,
 ) -> Array:  # fmt: skip
-    """The array whose parts the devices have, by rank."""
+    """Join the parts of all devices, by rank, to an array."""
     if not any(spec):
         return parts[0]
     made = np.empty(tuple(dims), parts[0].dtype)
@@ -81,7 +80,7 @@ def join_parts(
 def put(
     array: Array, parts: Sequence[Array], mesh: Mesh, spec: Spec, first: Sequence[int] | None = None
 ) -> None:
-    """Write the parts of all devices into an array; of equal parts the first one."""
+    """Write the parts of all devices into an array; among equal parts, write the first."""
     done: set[tuple[tuple[int, int], ...]] = set()
     for rank, own in enumerate(parts):
         where = slices(mesh, spec, array.shape, rank, first)

@@ -1,13 +1,13 @@
-"""The tiles that matrix units multiply, and the element of each that each lane of a warp has.
+"""The tiles that matrix units multiply, and the elements of each tile in each lane of a warp.
 
 A tile has the shape (m, n, k): c[m, n] += a[m, k] · b[k, n]. On a GPU the 32 lanes of a warp
 compute it. With g = lane // 4 and t = lane % 4, a lane has the rows g and g + 8 of `a`, the column
-g of `b`, and the rows g and g + 8 and the columns 2t and 2t + 1 of `c`. Along k it has `word`
-neighbours (a register of 32 bits holds as many) from word·t on, and as many every 4·word.
+g of `b`, and the rows g and g + 8 and the columns 2t and 2t + 1 of `c`. Along k, a lane has `word`
+neighbours (a register of 32 bits holds that many) from word·t on, and again every 4·word.
 
-On a CPU one thread holds all of a tile, row by row: there is one lane. Its operands are words
-of 32 bits, each of several neighbours along k: two bfloat16, or four bytes, which are signed in an
-int32 and unsigned in a uint32.
+On a CPU one thread holds a complete tile, row by row, as a single lane. Operands are words of 32
+bits with several neighbours along k: two bfloat16, or four bytes, signed in an int32 and unsigned
+in a uint32.
 """
 
 from __future__ import annotations
@@ -99,30 +99,31 @@ OF_GPUS = tuple([t for t in TILES if not t.is_of_words])
 
 
 def is_tile(t: DType) -> bool:
-    """True for a dtype as long as a tile of words; a kernel without a product of tiles may have
-    vectors as long."""
+    """True for a dtype as long as a tile of words. Vectors may be as long in kernels without
+    products of tiles."""
     return t.lanes * t.bits == 32 * SIDE * SIDE
 
 
 def multiplies_tiles(kernel: UOp) -> bool:
-    """True for a linear kernel of a CPU with products of tiles: its vectors as long are tiles."""
+    """True for a linear CPU kernel with products of tiles: vectors as long as a tile are tiles
+    there."""
     return any([u.op is Ops.WMMA for u in kernel.src])
 
 
 def tiles_for(a: DType, b: DType, result: DType) -> list[Tile]:
-    """The tiles for operands of two dtypes and sums of another: of several, the last one is the
-    largest, which only later GPUs multiply."""
+    """The tiles for operands of dtypes `a` and `b`, and sums of dtype `result`. The last tile is
+    the largest; if there are several, only later GPUs multiply it."""
     return [t for t in TILES if t.operands == (a, b) and t.result is result]
 
 
 def tile_of(u: UOp) -> Tile | None:
-    """The tile that a SHAPED_WMMA or WMMA names; None where there is none like it."""
+    """The tile that a SHAPED_WMMA or WMMA names; None if no such tile exists."""
     a, b = [s.dtype.scalar for s in u.src[:2]]
     return next((t for t in tiles_for(a, b, u.dtype.scalar) if t.shape == u.arg), None)
 
 
 def terms(tile: Tile, a: Array, b: Array) -> Array:
-    """The products of elements of a with those of b; of words, the sums of their products."""
+    """The products of elements of a and b; for words, the sums of the products of their parts."""
     if not tile.is_of_words:
         exact = tile.result.numpy
         return np.asarray(rounded(tile, a).astype(exact) * rounded(tile, b).astype(exact))
@@ -141,7 +142,8 @@ def rounded(tile: Tile, a: Array) -> Array:
 
 
 def multiplied(tile: Tile, a: Array, b: Array) -> Array:
-    """The elements of a·b in each lane, from those of a and of b: arrays (32, elements, …)."""
+    """The elements of a·b in each lane, from each lane's elements of a and b: arrays (32, elements,
+    …)."""
     m, n, k = tile.shape
     lanes = np.arange(tile.lanes)[:, None]
     rest = np.broadcast_shapes(a.shape[2:], b.shape[2:])

@@ -1,4 +1,4 @@
-"""The traffic of an exchange: who gives to whom, and how many bytes."""
+"""The traffic of an exchange: senders, receivers, and bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uopc.ir.core.uop import UOp
 
 
 class ExchangeMoves(Protocol):
-    """The fields of `ExchangeArg` that say who gives to whom."""
+    """The fields of `ExchangeArg` for senders and receivers."""
 
     @property
     def parts(self) -> int: ...
@@ -29,7 +29,7 @@ def source(moves: ExchangeMoves, place: int) -> int | None:
 
 
 def target(moves: ExchangeMoves, place: int) -> int | None:
-    """The place of the device to which the one at a place gives it."""
+    """The place, in its group, of the device that receives from `place`; None without one."""
     return _at(moves, place, moves.shift)
 
 
@@ -41,14 +41,14 @@ def _at(moves: ExchangeMoves, place: int, shift: int) -> int | None:
 
 
 def reason(bucket: Sequence[UOp]) -> str:
-    """The reasons for exchanges that are one launch."""
+    """The joined reasons of the exchanges of one launch."""
     several = f", {len(bucket)} values" if len(bucket) > 1 else ""
     return "; ".join(dict.fromkeys([u.arg.reason for u in bucket])) + several
 
 
 def moved(exchange: UOp, *others: UOp) -> int:
-    """The least bytes that a device sends, by any algorithm that balances the load, in exchanges
-    of one kind that happen at once."""
+    """The least bytes that a device sends in simultaneous exchanges of one kind, by any algorithm
+    that balances the load."""
     n, p = sum([bounds.most_bytes(u.src[0]) for u in (exchange, *others)]), int(exchange.arg.parts)
     match exchange.op.name:
         case "allreduce":

@@ -1,13 +1,13 @@
 """Index arithmetic in a normal form: constant + Σ coefficient·monomial.
 
-A value of dtype index is kept as one canonical UOp, so that equal expressions are one object:
-an ADD chain of monomials in a fixed order (each an atom, or a product of atoms, times a constant)
-with the constant last. Atoms are ranges, variables, and whatever the form cannot see through:
-quotients and remainders, loads, selections. Integers of dtype index never wrap.
+A value of dtype index is kept as one canonical UOp, so that equal expressions are one object: an
+ADD chain of monomials in a fixed order (each an atom, or a product of atoms, times a constant) with
+the constant last. Atoms are ranges, variables, and opaque nodes: quotients and remainders, loads,
+selections. Integers of dtype index never wrap.
 
-`form(u)` reads a UOp as that sum; `add`, `mul`, `floordiv`, `floormod`, `less`, `equal` build
-canonical UOps (`less` and `equal` are in `compare.py`). A chain of additions is read at once, so it
-costs its length, not its square.
+`form(u)` reads a UOp as such a sum; `add`, `mul`, `floordiv`, `floormod`, `less`, `equal` build
+canonical UOps (`less` and `equal` are in `compare.py`). A chain of additions is read at once, in
+time linear in its length.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def product(atoms: list[UOp]) -> UOp:
 
 
 def node(op: Op, a: UOp, b: UOp) -> UOp:
-    """The op on two index values, not normalised."""
+    """A node of the op on two index values, not normalised."""
     t = a.dtype if a.dtype.lanes >= b.dtype.lanes else b.dtype
     made = intern(op, t, (a, b))
     if a._shape == () == b._shape:
@@ -182,7 +182,7 @@ def multiply(a: Form, b: Form) -> Form:
 
 
 def _whole(f: Form) -> list[UOp]:
-    """A form as factors of a monomial."""
+    """A form as factors of one monomial."""
     u = build(*f)
     return [u] if u.op is not Ops.MUL or is_const(u.src[1]) else factors(u)
 
@@ -263,7 +263,8 @@ def floormod(a: UOp, n: UOp) -> UOp:
 def interval(
     constant: int, terms: Terms, constraints: Constraints | None = None
 ) -> tuple[int, int]:
-    """The least and greatest value of a sum, each monomial taken on its own, under constraints."""
+    """The least and greatest value of a sum under constraints, with each monomial bounded
+    separately."""
     low = high = constant
     for m, f in terms.items():
         a, b = m._bounds or bounds.bounds(m)
@@ -279,7 +280,7 @@ def is_condition(m: UOp) -> bool:
 
 
 def is_multiple(a: UOp, n: int) -> bool:
-    """True if n is known to divide every value of an index."""
+    """True if n surely divides every value of an index."""
     rest = floormod(a, const(n))
     return is_const(rest) and rest.arg == 0
 
@@ -416,7 +417,8 @@ def _rest(a: UOp, n: int) -> Pair:
 
 
 def _one_quotient(constant: int, terms: Terms, n: int) -> Terms | None:
-    """Other residues of the coefficients that keep the sum between two multiples of n.
+    """Choose residues of the coefficients that keep the sum between two neighbouring multiples of
+    n.
 
     f ≡ f − n (mod n), so a = n·A + b with b = Σ gᵢ·mᵢ + c for any choice of gᵢ ≡ fᵢ.
     """
@@ -523,7 +525,7 @@ def _by_symbol(a: UOp, n: UOp) -> Pair:
 
 
 def _multiples(a: Form, n: Form) -> UOp:
-    """The sum of monomials that, times the longest monomial of n, occur in a."""
+    """The sum of the monomials whose product with n's longest monomial occurs in a."""
     lead = max(n[1], key=lambda m: (len(factors(m)), -content(m)))
     k, divisor = n[1][lead], factors(lead)
     constant = 0
@@ -538,7 +540,8 @@ def _multiples(a: Form, n: Form) -> UOp:
 
 
 def _cancel(m: UOp, divisor: list[UOp]) -> UOp | None:
-    """The monomial without the divisor's atoms (1 when nothing is left), or None."""
+    """The monomial without the divisor's atoms (1 if no atom is left); None if an atom is missing.
+    """
     atoms = factors(m)
     for d in divisor:
         if d not in atoms:
@@ -581,7 +584,7 @@ def _over_atom(a: UOp, n: UOp) -> Pair | None:
 
 
 def _divided(terms: Terms, atom: UOp) -> Form | None:
-    """A sum divided by an atom of each of its terms."""
+    """Divide a sum by an atom; None unless each term has the atom."""
     constant = 0
     out: Terms = {}
     for m, f in terms.items():
@@ -615,7 +618,7 @@ def recombine(terms: Terms, mods: list[UOp]) -> Form:
 
 
 def _put_back(m: UOp, k: int, terms: Terms) -> Form:
-    """Try one k·(e % n): changes `terms`, returns the constant and the terms that it adds."""
+    """Try one k·(e % n): change `terms`, and return the constant and the terms to add."""
     e, n = m.src
     if not is_const(n):
         return _put_back_symbolic(m, k, terms)
@@ -652,7 +655,7 @@ def _put_back_symbolic(m: UOp, k: int, terms: Terms) -> Form:
 def _join_shifted(terms: Terms, quotients: list[UOp]) -> Form:
     """Join quotients of one value at even distances: e // n + (e + s) // n + … → e // s.
 
-    Hermite's identity, for k of them and n = k·s: ⌊x⌋ + ⌊x + 1/k⌋ + … + ⌊x + (k−1)/k⌋ = ⌊k·x⌋,
+    Hermite's identity, for k quotients and n = k·s: ⌊x⌋ + ⌊x + 1/k⌋ + … + ⌊x + (k−1)/k⌋ = ⌊k·x⌋,
     with x = e / n.
     """
     alike: dict[tuple[int, bool, Hashable], dict[int, UOp]] = {}  # the quotients of e by shift
@@ -685,7 +688,7 @@ _LARGEST_DIVISOR = 1 << 24
 
 
 def _exchange(terms: Terms, out: Terms, constant: int, into: UOp, k: int) -> Form:
-    """Make terms into terms − out + k·into; returns the constant it adds, and the new terms.
+    """Change `terms` to terms − out + k·into. Return the constant to add, and the new terms.
 
     Refused if a term could come near 64 bits, see LARGEST_TERM.
     """

@@ -16,8 +16,8 @@ from uopc.ir.index.affine import Terms, boolean, build, const, form, interval, p
 def less(a: UOp, b: UOp) -> UOp:
     """a < b as a bool UOp, folded by bounds.
 
-    An undecided comparison has one form: divided by the common factor of its terms, without terms
-    too small to matter, negative terms on the right side, constants on the right if possible.
+    An undecided comparison has a canonical form: divided by the common factor of its terms, without
+    terms too small to matter, negative terms on the right, constants on the right if possible.
     """
     gap = sub(a, b)  # a < b  ⇔  gap < 0
     constant, terms = form(gap)
@@ -37,8 +37,8 @@ def less(a: UOp, b: UOp) -> UOp:
 
 
 def _interval(gap: UOp) -> intervals.Interval:
-    """The least and greatest value of a sum: term by term and, where that does not tell its sign,
-    with common factors taken out, and with remainders for quotients."""
+    """The least and greatest value of a sum. If bounds by term do not decide the sign, also take
+    out common factors and write quotients with remainders."""
     constant, terms = form(gap)
     low, high = interval(constant, terms)
     if low <= 0 <= high and len(terms) > 1:
@@ -54,7 +54,8 @@ def _interval(gap: UOp) -> intervals.Interval:
 
 
 def _with_remainder(q: UOp, terms: Terms) -> affine.Form | None:
-    """k·n·(e // n) − k·e + A = A − k·(e % n): what to add to the constant, and the other terms."""
+    """Apply k·n·(e // n) − k·e + A = A − k·(e % n): the addend of the constant, and the other
+    terms."""
     e, n = q.src[0], q.src[1].arg
     k, left = divmod(terms[q], n) if n > 0 else (0, 1)
     constant, inside = form(e)
@@ -86,7 +87,7 @@ def _undivided(terms: Terms, limit: int) -> UOp | None:
 
 
 def _compared(op: Op, terms: Terms, limit: int) -> UOp:
-    """Σ op limit, with positive terms left and negative ones right."""
+    """The comparison Σ op limit, with positive terms left and negative terms right."""
     left = {m: f for m, f in terms.items() if f > 0}
     right = {m: -f for m, f in terms.items() if f < 0}
     a, b = (build(0, left), build(limit, right)) if left else (const(-limit), build(0, right))

@@ -1,4 +1,4 @@
-"""Dimensions of shapes, which are ints or UOps of dtype index, as either of the two."""
+"""Convert dimensions of shapes between ints and UOps of dtype index."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def dim_uop(d: Dim) -> UOp:
 
 
 def uop_dim(d: Dim) -> Dim:
-    """A dimension that is an int where its UOp is a constant."""
+    """A dimension as an int if its UOp is a constant."""
     return d.arg if isinstance(d, UOp) and d.op is Ops.CONST else d
 
 
 def place_dtype(n: Dim) -> DType:
-    """The dtype of places in an axis of length n."""
+    """The dtype of indices into an axis of length n."""
     return dtypes.int32 if bounds.max_dim(n) <= 1 << 31 else dtypes.int64

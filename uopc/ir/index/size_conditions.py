@@ -1,8 +1,8 @@
 """The conditions on sizes that a tensor graph relies on, read from its nodes.
 
-A reshape of (n) to (5) relies on n = 5, a pad by m on m ≥ 0. What bounds prove is no condition; a
-relation that no value of the variables fulfils is a UserError; any other is checked when the
-variables have values, before anything is read or written.
+A reshape of (n) to (5) relies on n = 5, a pad by m on m ≥ 0. A relation that bounds prove is no
+condition. A relation that no value of the variables fulfils is a UserError. Any other relation is
+checked when the variables have values, before any read or write.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Relation = Literal["equal", "at most", "below"]
 
 @dataclass(frozen=True)
 class SizeCondition:
-    """`left` is equal to, at most, or below `right`: index expressions over variables. `node`
-    relies on it; `what` says for which operation."""
+    """`left` is equal to, at most, or below `right`: index expressions over variables. `node`: the
+    node that relies on the condition; `what`: its operation."""
 
     node: UOp
     what: str
@@ -37,14 +37,14 @@ class SizeCondition:
 
     @property
     def as_bool(self) -> UOp:
-        """The condition as a value."""
+        """The condition as a bool UOp."""
         if self.relation == "equal":
             return compare.equal(self.left, self.right)
         return compare.less(self.left, affine.plus(self.right, self.relation == "at most"))
 
     @property
     def is_proved(self) -> bool:
-        """True if it holds for all values of the variables."""
+        """True if the condition holds for all values of the variables."""
         if self.relation == "equal":
             gap = affine.sub(self.left, self.right)
             return affine.is_const(gap) and gap.arg == 0
@@ -52,7 +52,7 @@ class SizeCondition:
 
     @property
     def is_impossible(self) -> bool:
-        """True if bounds or divisors prove that it never holds."""
+        """True if bounds or divisors prove that the condition never holds."""
         constant, terms = affine.form(affine.sub(self.left, self.right))
         low, high = affine.interval(constant, terms)
         if self.relation != "equal":
@@ -62,7 +62,8 @@ class SizeCondition:
 
 
 def message(what: str, relation: Relation, sides: tuple[str, str], values: tuple[int, int]) -> str:
-    """The error where a condition does not hold: `reshape (n) to (5): n is 3, expected 5`."""
+    """The error text for a condition that does not hold: `reshape (n) to (5): n is 3, expected 5`.
+    """
     (given, wanted), (found, limit) = sides, values
     word = "" if relation == "equal" else f"{relation} "
     if given == str(found) and relation != "equal":  # 0 ≤ n: n is what was given
@@ -78,9 +79,9 @@ def text(u: UOp) -> str:
 
 # ---------------------------------------------------------------- of a graph
 def of_graph(root: UOp) -> list[SizeCondition]:
-    """The conditions of a graph that are not proved, with those of FUNCTIONs and kernels in it.
+    """The unproved conditions of a graph, of its FUNCTIONs and of its kernels.
 
-    UserError for one that cannot hold.
+    UserError for a condition that cannot hold.
     """
     return of_nodes(relying(root)) if _MAY_RELY & walk.ops(root) else []
 
@@ -91,7 +92,8 @@ def relying(root: UOp) -> list[UOp]:
 
 
 def of_nodes(nodes: Iterable[UOp], calls: bool = True) -> list[SizeCondition]:
-    """The conditions of these nodes, each once. Without `calls`, none of arguments of CALLs."""
+    """The conditions of these nodes, each once. If `calls` is False, skip conditions on arguments
+    of CALLs."""
     found: dict[tuple[Relation, UOp, UOp], SizeCondition] = {}
     for u in nodes:
         if u.op is Ops.CALL and not calls:
@@ -102,7 +104,7 @@ def of_nodes(nodes: Iterable[UOp], calls: bool = True) -> list[SizeCondition]:
 
 
 def unproved(u: UOp) -> list[SizeCondition]:
-    """The conditions of a node that are not proved. UserError for one that cannot hold."""
+    """The unproved conditions of a node. UserError for a condition that cannot hold."""
     rule = _RULES.get(u.op)
     if rule is None:
         return list(_fits_int64(u)) if u.dtype is dtypes.index else []
@@ -154,7 +156,7 @@ def _is_fixed(dims: Shape) -> bool:
 
 
 def _counted(u: UOp) -> Conditions:
-    """A new dimension is not negative."""
+    """Require that a new dimension is not negative."""
     for d in shapes.shape(u):
         if not isinstance(d, int) or d < 0:
             yield _at_most(u, f"{u.op.name} to {show(shapes.shape(u))}", 0, d)
@@ -169,7 +171,7 @@ def _reshape(u: UOp) -> Conditions:
 
 
 def _pad(u: UOp) -> Conditions:
-    """The source lies in the result. (Where a SHRINK leaves its source it reads zeros.)"""
+    """Require that the source lies in the result. (A SHRINK reads zeros outside of its source.)"""
     inner, (begins, sizes) = shapes.shape(u.src[0]), shapes.window(u)
     for b, d, size in zip(begins, inner, sizes):
         if _is_fixed((b, d, size)) and 0 <= b <= b + d <= size:
@@ -188,7 +190,7 @@ def _bitcast(u: UOp) -> Conditions:
 
 
 def _index(u: UOp) -> Conditions:
-    """An index that follows from variables is in its dimension."""
+    """Require that an index that follows from variables is in its dimension."""
     dims = shapes.shape(u.src[0])
     for axis, (i, d) in enumerate(zip(u.src[1:], dims)):
         if i.op is not Ops.INVALID and closed.is_closed(i):
@@ -204,7 +206,7 @@ def _slice(u: UOp) -> Conditions:
 
 
 def _call(u: UOp) -> Conditions:
-    """An argument has the shape of the function's PARAM; that of a kernel as many elements."""
+    """Require that a function's argument has the PARAM's shape, and a kernel's as many elements."""
     function, args = u.src[0], u.src[1:]
     if function.op is not Ops.FUNCTION:
         yield from _launch(u)
@@ -221,7 +223,7 @@ def _call(u: UOp) -> Conditions:
 
 
 def _launch(u: UOp) -> Conditions:
-    """An argument of a kernel has all the elements that the kernel may access."""
+    """Require that an argument of a kernel has all elements that the kernel may access."""
     kernel, args = u.src[0], u.src[1:]
     for p in walk.nodes(kernel):
         if p.op is not Ops.PARAM or not 0 <= p.arg.slot < len(args):
@@ -233,7 +235,8 @@ def _launch(u: UOp) -> Conditions:
 
 
 def _fits_int64(u: UOp) -> Conditions:
-    """A sum or product of variables has 64 bits. (The bounds of a node are cut to that.)"""
+    """Require that a sum or product of variables fits 64 bits. (A node's bounds are cut to 64
+    bits.)"""
     if u.op not in affine.LINEAR_OPS or u.op.bounds is None or not closed.is_closed(u):
         return
     exact = u.op.bounds(u, *[bounds.bounds(s) for s in u.src])

@@ -1,4 +1,4 @@
-"""The values of an index: the number that divides all of them, or the two that there are."""
+"""The values of an index: their common divisor, or both values if there are only two."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uopc.ir.index import affine
 
 
 def divisor(a: UOp) -> int:
-    """The greatest number known to divide every value of an index; 0 for 0."""
+    """The greatest known divisor of every value of an index; 0 for 0."""
     constant, terms = affine.form(a)
     for m, k in terms.items():
         scaled = m.op is Ops.MUL and m.src[1].op is Ops.CONST
@@ -19,8 +19,8 @@ def divisor(a: UOp) -> int:
 
 
 def cases(a: UOp) -> tuple[int, int] | None:
-    """The two values of an index that a condition decides between: the one without it, and the one
-    where it holds; None for any other index.
+    """The two values of an index that depends only on a condition: if false, and if true. None for
+    any other index.
 
     12 - 5·(2 < i)  →  12, 7
     """
@@ -31,7 +31,7 @@ def cases(a: UOp) -> tuple[int, int] | None:
 
 
 def greatest(a: UOp) -> int | None:
-    """The value of an index that is a number, or the greater one of its two; None for others."""
+    """The value of a constant index, or the greater of two values; None for other indices."""
     found = cases(a)
     return _constant_value(a) if found is None else max(found)
 

@@ -22,7 +22,7 @@ class Variables:
         self.values = dict(given)
 
     def __getitem__(self, u: UOp) -> int:
-        """The value of a VARIABLE; UserError when it has none or is out of its bounds."""
+        """The value of a VARIABLE; UserError if the value is missing or out of bounds."""
         name, low, high = u.arg.name, u.arg.low, u.arg.high
         if name not in self.values:
             raise UserError(f"variable {name} has no value: pass it, or an array with it as a size")
@@ -32,7 +32,7 @@ class Variables:
         return value
 
     def bind(self, name: str, value: int) -> None:
-        """Give a variable its value; UserError when it has another one already."""
+        """Give a variable its value; UserError if the variable already has another value."""
         if self.values.setdefault(name, value) != value:
             raise UserError(f"variable {name} is both {self.values[name]} and {value}")
 
@@ -61,7 +61,7 @@ def name_of(storage: UOp) -> str:
 
 
 def check_array(storage: UOp, array: Array, dims: Sequence[int] | None = None) -> None:
-    """UserError when an array has not the dtype, or (if given) not the shape, of a storage."""
+    """UserError if an array lacks the dtype of a storage, or the shape `dims` (if given)."""
     if not isinstance(array, np.ndarray):
         raise UserTypeError(f"{name_of(storage)}: expected an array, got {type(array).__name__}")
     if array.dtype != storage.dtype.numpy:
@@ -73,7 +73,7 @@ def check_array(storage: UOp, array: Array, dims: Sequence[int] | None = None) -
 
 
 def undefined(dtype: DType, dims: Sequence[int]) -> Array:
-    """The contents of new storage: NaN, or the largest integer, which show when they are used."""
+    """The contents of new storage: NaN or the largest integer, so that uses show in results."""
     if dtype.is_float:
         return np.full(dims, np.nan, np.float32).astype(dtype.numpy)
     return np.full(dims, dtype.bounds[1] if dtype.kind != "index" else -1, dtype.numpy)

@@ -1,4 +1,4 @@
-"""The meaning of exchanges: the result on each device of a group, from the values of all."""
+"""The meaning of exchanges: the result on each device of a group, from all devices' values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from uopc.ir.devices.mesh import Mesh
 
 
 class Exchanged(traffic.ExchangeMoves, Protocol):
-    """The fields of `ExchangeArg` that say what happens."""
+    """The fields of `ExchangeArg` that define the result."""
 
     @property
     def axes(self) -> tuple[str, ...]: ...
@@ -45,7 +45,7 @@ def over_mesh(
 
 
 def in_group(kind: str, arg: Exchanged, dtype: DType, given: Sequence[Array]) -> list[Array]:
-    """The same for one group, in the order of its parts."""
+    """The result of an exchange on each device of one group, in the order of its parts."""
     p = len(given)
     match kind:
         case "allreduce":
@@ -66,7 +66,7 @@ def in_group(kind: str, arg: Exchanged, dtype: DType, given: Sequence[Array]) ->
 
 
 def as_values(exchange: UOp, sent: Sequence[UOp], places: Sequence[str | None]) -> list[UOp]:
-    """The same as values of a graph."""
+    """The results of an exchange as nodes of a graph, one per device."""
     p, every = len(sent), movement.stack(*sent)
     match exchange.op.name:
         case "allreduce":

@@ -1,7 +1,7 @@
 """The reference interpreter: runs a graph of any level on NumPy.
 
-It is written to be read and trusted, not to be fast. It shares the evaluator of single nodes with
-constant folding, and nothing with the passes. `tensor.py` runs tensor graphs, `machine.py` all
+The code is meant to be read and trusted, not to be fast. It shares the evaluator of single nodes
+with constant folding, and nothing with the passes. `tensor.py` runs tensor graphs, `machine.py` all
 graphs with ranges; this file checks the arguments.
 """
 
@@ -35,7 +35,7 @@ def evaluate(
 
     `inputs`: an array per PARAM, by name, of exactly its shape and dtype. Symbolic dimensions take
     their values from the shapes, or from `variables`. Arrays that the graph stores to change in
-    place, after all values are computed. UserError when an argument does not fit.
+    place, after all values are computed. UserError if an argument does not fit.
     """
     return evaluate_with_effects(graph, inputs, variables)[0]
 

@@ -1,4 +1,4 @@
-"""All devices of a mesh in one thread: each runs to its next exchange, which is done for all."""
+"""Run all devices of a mesh in one thread: each to its next exchange, then the exchange for all."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def evaluate(
     graph: UOp, mesh: Mesh, inputs: Sequence[Mapping[str, Array]],
     variables: Mapping[str, int] = _NO_VARIABLES, made: Mapping[UOp, UOp] = _NOTHING,
 ) -> list[list[Array]]:  # fmt: skip
-    """The values of a SINK of level tensor on each device, whose inputs are its parts. `made`: as
-    for `variables_of`.
+    """The values of a SINK of level tensor on each device; `inputs`: each device's parts. `made`:
+    as for `variables_of`.
 
     As for `interpreter.evaluate`, arrays that the graph stores to change in place.
     """

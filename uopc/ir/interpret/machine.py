@@ -1,8 +1,9 @@
 """Runs graphs of the levels indexed to linear: many iterations of a loop at once.
 
-While a loop runs, each of its ranges is an axis of every array that depends on it (or, where
-iterations depend on each other, one number at a time). REDUCE folds axes, a read takes the elements
-at an array of offsets, a store writes at an array of offsets in the order of the loops.
+While a loop runs, each of its ranges is an axis of the arrays that depend on the range. If
+iterations depend on each other, the range is one number at a time. REDUCE folds axes, a read takes
+the elements at an array of offsets, a store writes at an array of offsets in the order of the
+loops.
 """
 
 from __future__ import annotations
@@ -203,15 +204,15 @@ class StepMachine:
             raise Unsupported(f"{u.op!r} needs all devices: see interpret/lockstep.py")
 
     def steps(self, root: UOp) -> Steps:
-        """The same, step by step: at each exchange it gives that node and the value that is sent,
-        and is sent what arrives."""
+        """`program` as a generator: at each exchange, yield the node and the sent value, and
+        receive the result."""
         for u in graph_order(root.src):  # what the calls take
             if u.op is not Ops.CALL and u.op is not Ops.RANGE:
                 self.step(u)
         yield from self._calls(root.src)
 
     def _calls(self, calls: Sequence[UOp], depth: int = 0) -> Steps:
-        """Run calls that are inside of the same `depth` loops."""
+        """Run calls that share their `depth` outer loops."""
         for loop, found in itertools.groupby(calls, lambda c: (*outer_ranges(c), None)[depth:][:1]):
             group = list(found)
             if loop[0] is None:
@@ -266,9 +267,9 @@ def run_kernel(
     place.
 
     `buffers[slot]` is the array of the PARAM with that slot: contiguous, of its dtype, of any shape
-    with at least as many elements. It is row-major also where the PARAM has an `order`: the
-    machine puts it in blocks itself. InvalidIR when the kernel accesses an element outside of it,
-    or does not say whether it reads an element before or after a store.
+    with at least as many elements. The array is row-major even if the PARAM has an `order`: the
+    machine makes the blocks. InvalidIR if the kernel accesses an element outside of an array, or
+    leaves open whether it reads an element before or after a store.
     """
     verify_read_order(kernel)
 
@@ -288,5 +289,5 @@ def run_kernel(
 def program_steps(
     program: UOp, buffers: Sequence[Array], variables: Mapping[str, int] = MappingProxyType({})
 ) -> Steps:
-    """The same of a program with exchanges: see `StepMachine.steps`."""
+    """Run a program with exchanges as a generator: see `StepMachine.steps`."""
     return StepMachine(lambda p: buffers[p.arg.slot], Variables(variables), {}).steps(program)

@@ -1,7 +1,7 @@
 """The state of a run: values of nodes, contents of storage, masks of iterations.
 
 An array of a value has the shape (…, second range, first range, lanes): each range that runs at
-once is an axis, a loop opened later stands further left, and NumPy's broadcasting lines them up.
+once is an axis, the axes of inner loops are further left, and NumPy's broadcasting aligns them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Arrays = Callable[[UOp], Array]
 
 
 class State:
-    """`argument` gives the arrays of PARAMs; a BUFFER is made when it is first used."""
+    """The values, storage and masks of a run. `argument` returns the array of a PARAM; a BUFFER is
+    made at its first use."""
 
     def __init__(self, argument: Arrays, variables: Variables, storages: dict[UOp, Array]) -> None:
         self.argument = argument
@@ -44,7 +45,7 @@ class State:
         self.grid: RunningThreads | None = None  # the threads that run, if any
 
     def value(self, u: UOp) -> Array:
-        """The value of an operand; InvalidIR when it has none (yet)."""
+        """The value of an operand; InvalidIR if the operand has no value (yet)."""
         found = self.values.get(u)
         if found is None:
             raise InvalidIR(f"{describe(u)}: used as a value, but it was not computed before")
@@ -89,16 +90,16 @@ class State:
         return list(with_dims(base.arg.dims, symbolic))  # type: ignore[arg-type]
 
     def gate(self, gate: UOp | None) -> Array:
-        """A mask of the iterations that access memory: they happen, and the gate holds."""
+        """A mask of the iterations that access memory: iterations that run and whose gate holds."""
         ok = np.ones(1, np.bool_) if gate is None else self.value(gate)
         for guard in self.guards:
             ok = ok & guard
         return ok
 
     def offsets(self, u: UOp, target: UOp, lanes: int, ok: Array) -> tuple[Array, Array]:
-        """The flat offsets of an address (`lanes` from each if it is one) and their mask.
+        """The flat offsets of an address (`lanes` neighbours from a scalar address) and their mask.
 
-        InvalidIR, naming `u`, when an unmasked offset is outside of the storage.
+        InvalidIR, naming `u`, if an unmasked offset is outside of the storage.
         """
         base = storage(target)
         dims, found = self.dims(base), list(indices(target))

@@ -1,9 +1,8 @@
 """The order in which a graph of loops is run: blocks of steps, where a step may be a loop.
 
-A node is in the block of the loops it depends on (`ranges.ranges`), so a node that does not
-depend on a loop is outside of it. A read of storage sees the stores below it in the graph, through
-AFTER, and those of earlier iterations of the loops around it, and no others; where another store
-was run before it, the read takes a copy.
+A node is in the block of the loops that it depends on (`ranges.ranges`), and outside of all other
+loops. A read of storage sees only the stores below it in the graph, through AFTER, and the stores
+of earlier iterations of its loops. If another store ran before the read, the read takes a copy.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ _TEAMS = frozenset(("local", "group", "grouptop"))
 class StepBlock:
     """Steps in order, and all the accesses to storage in them and in their loops.
 
-    `hidden`: (step, storage it reads) → earlier steps whose stores to it the step must not see.
-    `writes`: storage.
+    `hidden`: (step, storage that it reads) → earlier steps whose stores to the storage the step
+    must not see. `writes`: storage.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -54,10 +53,10 @@ class StepBlock:
 
 @dataclass(eq=False)
 class Loop:
-    """Some ranges, run together over `body`; `node` is the END or REDUCE that closes them.
+    """Ranges that run together over `body`; `node` is the END or REDUCE that closes the ranges.
 
-    `fold`: for a REDUCE, the node whose value is combined. `carries`: each register with the value
-    that it holds next. `in_order`: an iteration may depend on the one before.
+    `fold`: for a REDUCE, the node whose value is combined. `carries`: each register with its next
+    value. `in_order`: an iteration may depend on the previous iteration.
     """
 
     node: UOp
@@ -70,7 +69,8 @@ class Loop:
 
 # ---------------------------------------------------------------- storage accesses
 def storage(u: UOp) -> UOp:
-    """The PARAM, BUFFER or DATA under an address or a view; InvalidIR when there is none."""
+    """The PARAM, BUFFER or DATA under an address or a view; InvalidIR if there is no such storage.
+    """
     root = storage_root(u.src[0] if u.op in LOADS else u)
     if not root.op.is_storage:
         raise InvalidIR(f"{u.op!r}: reads or writes {root.op!r}, which is not storage")
@@ -159,7 +159,8 @@ class BlockBuilder:
     def block(
         self, roots: Sequence[UOp], opened: Ranges, outer: Ranges | None, own: frozenset[UOp]
     ) -> StepBlock:
-        """The nodes that depend on `opened` ranges, but not on `outer` ones alone; and `own`."""
+        """The block of nodes that depend on `opened` ranges, but not on `outer` ranges alone; and
+        `own`."""
 
         def outside(u: UOp) -> bool:
             return outer is not None and u not in own and ranges.ranges(u) <= outer
@@ -244,7 +245,7 @@ def _stores(body: StepBlock) -> Iterator[UOp]:
 
 
 def _apart(a: UOp, b: UOp) -> bool:
-    """True if an index of two addresses differs whatever their loops count: 4·i and 4·j + 1."""
+    """True if two addresses differ in an index for all values of their loops: 4·i and 4·j + 1."""
     one, two = indices(a), indices(b)
     for i, (x, y) in enumerate(zip(one, two)):
         (c, terms), (d, more) = (affine.form(index_maps.ungated(v)[0]) for v in (x, y))
@@ -260,7 +261,7 @@ def _apart(a: UOp, b: UOp) -> bool:
 def _hidden(nodes: list[UOp], accesses: dict[UOp, Accesses]) -> dict[tuple[UOp, UOp], set[UOp]]:
     """The earlier stores that steps must not see, for `StepBlock.hidden`.
 
-    InvalidIR when a step reads storage both before and after a store.
+    InvalidIR if a step reads storage both before and after a store.
     """
     writers: dict[UOp, list[UOp]] = {}  # storage → the steps that write it
     for u, (_, writes) in accesses.items():

@@ -1,4 +1,4 @@
-"""One function per op that is neither arithmetic, nor a loop, nor a call: its effect on the state.
+"""The effects of ops on the state: a function per op, except arithmetic, loops and calls.
 
 Arrays have the axes of the running loops first and lanes last (see `state.py`).
 """
@@ -39,7 +39,7 @@ def _tile(u: UOp) -> tensor_cores.Tile:
 
 
 def _shaped_wmma(m: State, u: UOp) -> None:
-    """The product of two elements, which a tensor core rounds first."""
+    """The product of two elements, each first rounded as a tensor core rounds."""
     tile = _tile(u)
     a, b = [m.value(s) for s in u.src[:2]]
     ok = present(u, [m.masks.get(s) for s in u.src[:2]], [a, b])
@@ -47,7 +47,7 @@ def _shaped_wmma(m: State, u: UOp) -> None:
 
 
 def _wmma(m: State, u: UOp) -> None:
-    """The product of two tiles of a warp, whose lanes are a loop, or threads of a block."""
+    """The product of two tiles of a warp. The lanes are a loop, or threads of a block."""
     tile = _tile(u)
     if any(s in m.masks for s in u.src[:2]):
         raise InvalidIR(f"{describe(u)}: an operand is missing in some lanes")
@@ -64,7 +64,7 @@ def _wmma(m: State, u: UOp) -> None:
 
 
 def _of_one_rank(a: Array, b: Array) -> list[Array]:
-    """Two arrays (lanes, elements, …) with as many axes, those of the outer loops first."""
+    """Pad two arrays (lanes, elements, …) to equally many axes, outer loops first."""
     rank = max(a.ndim, b.ndim)
     return [x.reshape(*x.shape[:2], *[1] * (rank - x.ndim), *x.shape[2:]) for x in (a, b)]
 
@@ -83,7 +83,7 @@ def _tile_load(m: State, u: UOp) -> None:
 
 
 def _warps(m: State, u: UOp, lane: UOp) -> tuple[int, int]:
-    """The axis of the threads of warps, and their number. `lane` is the loop over them, or, where
+    """The axis of the threads of warps, and their number. `lane`: the loop over the lanes, or, if
     there are threads, the number of a thread in its warp."""
     if m.grid is None and lane not in m.axes:
         raise InvalidIR(f"{describe(lane)}: expected the lanes of a warp")
@@ -122,7 +122,7 @@ def _load(m: State, u: UOp) -> None:
 
 
 def _pick(m: State, u: UOp, lanes: slice | list[int]) -> None:
-    """Some lanes of the operands, which are put side by side."""
+    """Select lanes from the concatenated operands."""
     values = [m.value(s) for s in u.src]
     grid = np.broadcast_shapes(*[v.shape[:-1] for v in values])
     wide = [(*grid, v.shape[-1]) for v in values]
@@ -174,7 +174,7 @@ def arithmetic(m: State, u: UOp) -> None:
 
 
 def _apply(m: State, u: UOp) -> None:
-    """The value of the function, whose nodes have other values in each APPLY."""
+    """Evaluate the function of an APPLY; its nodes have new values in each APPLY."""
     function, *operands = u.src
     given = [(m.value(s), m.masks.get(s)) for s in operands]
     outside = m.values, m.masks
@@ -190,7 +190,7 @@ def _apply(m: State, u: UOp) -> None:
 
 
 def _if(m: State, u: UOp) -> None:
-    """Until the ENDIF, memory is accessed where the condition holds; the rest is harmless."""
+    """Access memory only where the condition holds, until the ENDIF; other steps are harmless."""
     m.set(u, m.value(u.src[0]))
     m.guards.append(m.value(u))
 

@@ -1,8 +1,8 @@
 """Level tensor, run on NumPy: one array per node, and a new value of storage per effect.
 
-PARAM, BUFFER and DATA mean their first contents. An AFTER of a view of storage means that view once
-every store below the AFTER happened, in dependency order; it sees no other stores. The result
-depends on no order that the graph leaves open: a store makes a new array of the whole storage.
+PARAM, BUFFER and DATA mean their first contents. An AFTER of a view of storage is the view after
+every store below the AFTER, in dependency order, and after no other store. A store makes a new
+array of the complete storage, so the result depends on no order that the graph leaves open.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _has_exchanges(u: UOp) -> bool:
 
 
 class TensorRun:
-    """Evaluates tensor graphs: `initial` gives the first contents of PARAMs."""
+    """Evaluate tensor graphs; `initial` returns the first contents of a PARAM."""
 
     def __init__(self, initial: Callable[[UOp], Array], variables: Variables) -> None:
         self.initial = initial
@@ -84,8 +84,8 @@ class TensorRun:
             raise Unsupported(f"{u.op!r} needs all devices: see interpret/lockstep.py")
 
     def steps(self, roots: Sequence[UOp]) -> Steps:
-        """The same, step by step: at each exchange it gives that node and the value that is sent,
-        and is sent what arrives."""
+        """`run` as a generator: at each exchange, yield the node and the sent value, and receive
+        the result."""
         nodes = graph_order(roots, self.reads)
         for u in nodes:
             if u.op is Ops.BIND and u.src[1].op is Ops.CONST:
@@ -119,7 +119,7 @@ class TensorRun:
                     self.masks.pop(s, None)
 
     def given(self, u: UOp) -> Array:
-        """A value with 0 for elements that do not exist."""
+        """A value, with 0 for elements that do not exist."""
         value, ok = self.values[u], self.masks.get(u)
         return value if ok is None else np.where(ok, value, np.zeros((), value.dtype))
 
@@ -130,7 +130,7 @@ class TensorRun:
             size_conditions.check(size_conditions.of_nodes(nodes, calls=False), named)
 
     def _track(self, u: UOp) -> None:
-        """Note the storage that `u` is a view of, and the effects below it."""
+        """Record the storage that `u` is a view of, and the effects below `u`."""
         version = 0
         for s in self.reads(u):
             version |= self.versions[s]
@@ -287,7 +287,7 @@ class TensorRun:
         self._set(u, value, None if ok is None or ok.any() else ok)
 
     def _note_writes(self, u: UOp, writes: dict[UOp, list[Write]]) -> None:
-        """Note the writes of the effect that is evaluated, which is the latest one."""
+        """Record the writes of the effect under evaluation, the latest so far."""
         self.writes[u] = writes
         for base in writes:
             self._writers[base] = self._writers.get(base, 0) | 1 << len(self.effects) - 1
@@ -310,7 +310,7 @@ class TensorRun:
         return array
 
     def _write(self, array: Array, target: UOp, value: Array, ok: Array | None) -> None:
-        """Put `value` where `target`, a chain of views, looks at `array`."""
+        """Write `value` to the elements of `array` that `target`, a chain of views, shows."""
         outer: list[tuple[Array, Array]] = []  # the operands of BITCASTs, and the offsets they show
         offsets = np.arange(array.size).reshape(array.shape)
         for v in self._path(target):
@@ -344,7 +344,7 @@ class TensorRun:
         self._note_written(u, written)
 
     def _note_written(self, call: UOp, written: Mapping[int, Array]) -> None:
-        """Note the new contents of arguments of a CALL, by slot."""
+        """Record the new contents of arguments of a CALL, by slot."""
         writes: dict[UOp, list[Write]] = {}
         for slot, array in written.items():
             a = call.src[1 + slot]
@@ -352,7 +352,8 @@ class TensorRun:
         self._note_writes(call, writes)
 
     def _call_function(self, u: UOp, body: UOp, args: Sequence[UOp]) -> dict[int, Array]:
-        """Evaluate a FUNCTION. Returns the new contents of the arguments it stores to, by slot."""
+        """Evaluate a FUNCTION. Return the new contents of the arguments that it stores to, by slot.
+        """
         held = {slot: self.values[a] for slot, a in enumerate(args)}
         if not body.arg.repeats:
             self.tuples[u], written = self._run_body(body, held)

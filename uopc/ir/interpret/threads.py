@@ -31,7 +31,7 @@ def is_private(base: UOp) -> bool:
 
 
 class RunningThreads:
-    """The threads that run now: those of blocks `first` … `first + count`.
+    """The threads that run now: the threads of blocks `first` … `first + count`.
 
     `extents`: the number of values of each SPECIAL, in the order x, y, z.
     """
@@ -68,7 +68,7 @@ class RunningThreads:
         raise InvalidIR(f"{describe(special)}: not a dimension of this launch")
 
     def copies(self, base: UOp) -> int:
-        """The number of copies of a BUFFER: one per block or thread if it is private to them."""
+        """The number of copies of a BUFFER: one per block or thread if the BUFFER is private."""
         if not is_private(base):
             return 1
         return self.count * (self.width if base.arg.space == "reg" else 1)
@@ -83,8 +83,8 @@ class RunningThreads:
         return block * size
 
     def touch(self, u: UOp, base: UOp, size: int, flat: Array, ok: Array, writes: bool) -> None:
-        """Note an access to local storage, an array of `size` elements; InvalidIR where it races
-        with another thread."""
+        """Record an access to local storage, an array of `size` elements; InvalidIR if the access
+        races with another thread."""
         if base.op is not Ops.BUFFER or base.arg.space != "local":
             return
         numbers = np.arange(self.width).reshape(-1, 1, 1)
@@ -101,12 +101,12 @@ class RunningThreads:
             )
 
     def barrier(self, u: UOp, active: Array) -> None:
-        """InvalidIR unless all threads of a block are here, or none."""
+        """InvalidIR unless all threads of a block reach the barrier, or none."""
         self._check_convergence(u, active, self.width, "block")
         self.users = {}
 
     def exchange(self, u: UOp, value: Array, active: Array) -> Array:
-        """The value in the thread whose number differs in the bits that are set in the arg."""
+        """The value in the thread with number xor arg."""
         self._check_convergence(u, active, min(WARP, self.width), "warp")
         other = np.arange(self.width) ^ u.arg
         if u.arg >= WARP or (other >= self.width).any():
@@ -123,13 +123,13 @@ class RunningThreads:
 
 
 class _Users:
-    """The thread that wrote, and the one that read, each element of a BUFFER."""
+    """The last writer and the last reader, by thread, of each element of a BUFFER."""
 
     def __init__(self, size: int) -> None:
         self.writers, self.readers = np.full(size, _NOBODY), np.full(size, _NOBODY)
 
     def add(self, offsets: Array, threads: Array, writes: bool) -> tuple[int, int, int] | None:
-        """Note accesses. Returns a race: an offset, the thread, and the earlier thread."""
+        """Record accesses. Return a race, if any: an offset, the thread, and the earlier thread."""
         mine = self.writers if writes else self.readers
         race = _race(offsets, threads, self.writers)
         if race is None and writes:
