@@ -1,9 +1,9 @@
-"""The accesses of a kernel: which elements of which storage, in which loops.
+"""The accesses of a kernel: storage, elements and loops.
 
     for i < 8: for j < 64: y[64·i + j] = x[j]      strides of y: i 64, j 1; of x: j 1
 
-An index has one component, which is flat, or one for each axis of its storage. The strides of an
-index with several depend on the order in which storage has its axes, the innermost last.
+An index has one flat component, or a component for each axis of its storage. The strides of an
+index with several components depend on the order of the storage's axes, innermost last.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Strides = dict[UOp, "int | None"]  # of each loop, in elements; None where it is
 
 
 class Access:
-    """An INDEX of storage that `user`, or any node, reads or, if `user` is a STORE, writes.
+    """An INDEX of storage. A `user` that is a STORE writes the element; any other node reads it.
 
-    The access moves with `loops`: in the iterations of any other loop it is the same element.
-    `gate`: the condition under which it happens, as far as the index says it.
+    The access moves with `loops`: the iterations of any other loop access the same element. `gate`:
+    the condition for the access, as far as the index contains it.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Access:
 
     @property
     def flat(self) -> UOp:
-        """The one component of a flat index."""
+        """The single component of a flat index."""
         (flat,) = self.index
         return flat
 
@@ -64,7 +64,7 @@ class Access:
 
     @property
     def row(self) -> tuple[UOp, DType, UOp | None, frozenset[tuple[UOp, int]]]:
-        """Equal for flat accesses that are a constant apart, under one guard."""
+        """A key that is equal for flat accesses with a constant distance and the same guard."""
         return self.node.src[0], self.node.dtype, self.gate, frozenset(self.form[1].items())
 
     @property
@@ -74,7 +74,7 @@ class Access:
 
     @cached_property
     def storage(self) -> UOp:
-        """The storage, before the effects that the access comes after."""
+        """The storage, without the effects that the access comes after."""
         return before_effects(self.node.src[0], self._known)
 
     @cached_property
@@ -88,12 +88,12 @@ class Access:
         return [_steps(x) for x in self.index]
 
     def stride(self, r: UOp) -> int | None:
-        """The elements that a flat index moves by per step of a loop; None where it varies."""
+        """The elements by which a flat index moves per step of a loop; None if the step varies."""
         (steps,) = self.steps
         return steps.get(r, 0)
 
     def strides(self, order: Order) -> Strides:
-        """The elements that an index moves by per step of each loop, in storage of an order."""
+        """The elements by which an index moves per step of each loop, in storage of this order."""
         if order not in self._strides:
             found: Strides = {}
             size = 1
@@ -111,11 +111,12 @@ class Access:
 
     @cached_property
     def elements(self) -> int:
-        """The most elements that all iterations touch, each once."""
+        """An upper bound of the number of different elements that all iterations access."""
         return min(trips(self.loops), math.prod(self.dims))
 
     def footprint(self, loops: Iterable[UOp]) -> int:
-        """The most bytes that the iterations of some loops touch, each a vector or an element."""
+        """An upper bound of the bytes that the iterations of some loops access, by vectors or
+        elements."""
         return self.node.dtype.lanes * self.itemsize * trips(self.loops.intersection(loops))
 
 

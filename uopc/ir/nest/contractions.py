@@ -39,12 +39,12 @@ class Contraction:
         return ranges.closed_ranges(self.reduce)
 
     def transposed(self) -> Contraction:
-        """The same sum with its factors in the other order."""
+        """The contraction with its factors swapped."""
         return Contraction(self.reduce, self.b, self.a, self.columns, self.rows)
 
     def with_column(self, r: UOp | None) -> Contraction | None:
-        """The sum with its factors in the order in which a loop is one of the columns; None if both
-        factors move with the loop, or none does."""
+        """The contraction with its factors ordered so that a loop is a column; None unless exactly
+        one factor moves with the loop."""
         if r in self.rows:
             return self.transposed()
         return self if r in self.columns else None
@@ -65,8 +65,8 @@ def is_product(u: UOp) -> bool:
 
 
 def term(reduce: UOp) -> UOp:
-    """The value that a REDUCE combines if its guard, a comparison of loops, holds; the term of a
-    sum is 0 otherwise."""
+    """The value that a REDUCE combines if its guard (a comparison of loops) holds. Without the
+    guard, the term of a sum is 0."""
     u = reduce.src[0]
     if u.op is not Ops.WHERE or u.src[2].op is not Ops.CONST or u.src[2].arg != 0:
         return u

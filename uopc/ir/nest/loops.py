@@ -11,17 +11,17 @@ from uopc.ir.index import values
 
 
 def length_of(r: UOp) -> int | None:
-    """The number of iterations of a loop where it runs at all; None where it is not known."""
+    """The number of iterations of a loop, if the loop runs at all; None if unknown."""
     return values.length(r.src[0])
 
 
 def longest_of(r: UOp) -> int | None:
-    """`length_of`; of a thread's chunk, which has one of two lengths, the longer one."""
+    """The length of a loop; for a thread's chunk with two possible lengths, the longer length."""
     return values.greatest(r.src[0])
 
 
 def shorter_of(r: UOp) -> int:
-    """The shorter one of the two lengths of a thread's chunk; 0 for any other loop."""
+    """The shorter of the two lengths of a thread's chunk; 0 for any other loop."""
     found = values.cases(r.src[0])
     return 0 if found is None else min(found)
 
@@ -33,7 +33,7 @@ def most_of(r: UOp) -> int:
 
 
 def trips(loops: Iterable[UOp]) -> int:
-    """The most often that a body runs in these loops."""
+    """The greatest number of runs of a body in these loops."""
     return math.prod(map(most_of, loops))
 
 

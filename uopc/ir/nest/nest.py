@@ -24,7 +24,7 @@ _COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
 
 
 class Nest:
-    """The nodes of a kernel, sources first, and those of each kind."""
+    """The nodes of a kernel, sources first, and the nodes of each kind."""
 
     def __init__(self, nodes: Iterable[UOp], known: dict[UOp, UOp] | None = None) -> None:
         """`known`: as for `before_effects`."""
@@ -76,7 +76,7 @@ class Nest:
     # ------------------------------------------------------------ accesses
     @cached_property
     def accesses(self) -> list[Access]:
-        """The accesses to storage, each element that a value is read from or written to once."""
+        """The accesses to storage: one per element that is read or written."""
         writers = {u.src[0]: u for u in self.stores}
         return [Access(u, writers.get(u), self._known) for u in self._indices]
 
@@ -92,7 +92,7 @@ class Nest:
 
     @cached_property
     def used(self) -> list[Access]:
-        """The accesses whose elements are read: also those of elements that are written as well."""
+        """The accesses whose elements are read, including elements that are also written."""
         sources = [u.src[1:] if u.op is Ops.STORE else u.src for u in self.order]
         found = set[UOp]().union(*sources)
         return [a for a in self.accesses if a.node in found]
@@ -106,14 +106,14 @@ class Nest:
         return [r for r in reversed(self.outputs) if any(a.stride(r) == 1 for a in self.written)]
 
     def neighbours_of(self, a: Access) -> int:
-        """The number of elements, neighbours from a read on, that the same iteration reads."""
+        """The number of neighbouring elements, from a read on, that the same iteration reads."""
         n = 1
         while (a.node.src[0], affine.plus(a.flat, n)) in self._addresses:
             n += 1
         return n
 
     def read_by(self, value: UOp) -> list[Access]:
-        """The reads that a value depends on, but for those of its storage's effects."""
+        """The reads that a value depends on, without reads by its storage's effects."""
         if value not in self._reads:
             below = _down_to_storage(value)
             self._reads[value] = [a for a in self.read if a.node in below]
@@ -131,18 +131,18 @@ class Nest:
     # ------------------------------------------------------------ contractions
     @cached_property
     def contraction(self) -> Contraction | None:
-        """The contraction that the only reduce is, without a guard; None in any other nest."""
+        """The contraction of a nest with a single, unguarded reduce; None in any other nest."""
         return find_contraction(self.reduces[0]) if len(self.reduces) == 1 else None
 
     @cached_property
     def contractions(self) -> list[Contraction]:
-        """The contractions that the reduces are, guarded or not; none if one of them is another."""
+        """The contractions of all reduces, guarded or not; empty if a reduce is no contraction."""
         found = [find_contraction(u, guarded=True) for u in self.reduces]
         return [c for c in found if c is not None] if None not in found else []
 
     def tile_of(self, c: Contraction) -> tuple[Contraction, UOp, UOp] | None:
-        """A contraction with its factors in the order in which neighbours are written along the
-        columns, and the innermost row and such column; None if there is no row or no column."""
+        """A contraction with its factors ordered so that columns write neighbours, its innermost
+        row, and its innermost such column; None without a row or a column."""
         along = self.written_along()
         for p in (c, c.transposed()):
             column = next((r for r in along if r in p.columns), None)
@@ -153,7 +153,8 @@ class Nest:
     # ------------------------------------------------------------ work
     @cached_property
     def sizes(self) -> dict[frozenset[UOp], int]:
-        """The approximate number of nodes in the same loops, functions expanded."""
+        """By set of loops: the approximate number of nodes in these loops, with functions expanded.
+        """
         found: dict[frozenset[UOp], int] = {}
         for u in self.order:
             around = ranges.ranges(u)
@@ -161,8 +162,8 @@ class Nest:
         return found
 
     def expanded_size(self, inside: UOp | None = None, whole: Container[UOp] = ()) -> int:
-        """The approximate number of nodes of the kernel, or inside of one range, with functions
-        and copies expanded, including the copies of `whole` ranges."""
+        """The approximate number of nodes of the kernel, or inside of one range, with functions and
+        copies expanded, including copies by the `whole` ranges."""
         total = 0
         for around, copies in self.sizes.items():
             if inside is not None and inside not in around:
@@ -175,7 +176,7 @@ class Nest:
 
     @cached_property
     def costs(self) -> dict[frozenset[UOp], float]:
-        """The cost of the operations on elements in the same loops."""
+        """By set of loops: the cost of the operations on elements in these loops."""
         found: dict[frozenset[UOp], float] = {}
         for u in filter(is_arithmetic, self.order):
             around = ranges.ranges(u)
@@ -213,5 +214,5 @@ def _is_version(u: UOp) -> bool:
 
 @memo_last
 def nest_of(kernel: UOp) -> Nest:
-    """The loop nest of a kernel; that of the latest kernel is cached."""
+    """The loop nest of a kernel; cached for the latest kernel."""
     return Nest(walk.order(kernel))

@@ -1,9 +1,10 @@
 """Check rules by trying them: on small numbers, every instance must keep its value.
 
 `check_rule` makes graphs that fit the left side of a rule (constants and bounds of all kinds),
-applies the rule, and evaluates both sides over the numbers its set claims: index -7 … 7, int8 and
-uint8 at their corners, bool completely, float32 at NaN, infinities, zeros, subnormals and more.
-`hidden` lists the rules whose graphs an earlier rule without conditions always takes first.
+applies the rule, and evaluates both sides over the numbers that its set claims: index -7 … 7, int8
+and uint8 at their corners, bool completely, float32 at NaN, infinities, zeros, subnormals and more.
+`hidden` lists rules that never fire, because an earlier rule without conditions takes all their
+graphs.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _FLOATS = (
 
 @dataclass(frozen=True)
 class Refutation:
-    """A graph that a rule gives another value."""
+    """A graph whose value a rule changes."""
 
     rule: str
     before: UOp
@@ -68,12 +69,12 @@ class Refutation:
 
 # ---------------------------------------------------------------- instances of patterns
 class _NoInstanceError(Exception):
-    """The pattern has an op that does not take the dtype."""
+    """Raised if the pattern has an op that does not take the dtype."""
 
 
 @dataclass
 class _Maker:
-    """Makes graphs that fit a pattern. `base` is the dtype that the rule set computes with."""
+    """Make graphs that fit a pattern. `base` is the dtype that the rule set computes with."""
 
     base: DType
     random: random.Random
@@ -135,7 +136,7 @@ class _Maker:
         return [self.compared if op.dtype == "bool" else t] * op.arity[0]
 
     def leaf(self, t: DType) -> UOp:
-        """A value of the dtype: of all values, or (integers) between bounds."""
+        """A leaf of the dtype, with all values, or (integers) with values between bounds."""
         name = f"v{len(self.leaves)}"
         low, high = self.random.choice(_SPANS)
         if t.kind == "uint":
@@ -180,7 +181,8 @@ def points(leaves: dict[UOp, Array], rng: random.Random) -> dict[UOp, Array]:
 
 # ---------------------------------------------------------------- checking
 def fired(rules: RuleSet, entry: Entry, rng: random.Random) -> Iterator[tuple[_Maker, UOp, UOp]]:
-    """(maker, graph, rewritten graph) for instances of a rule's pattern on which it fires."""
+    """Yield (maker, graph, rewritten graph) for instances of a rule's pattern on which the rule
+    fires."""
     rule = compiled(rules, entry)
     optional = frozenset(_used(entry.left, True) - _used(entry.left, False))
     types = [t for n in rules.over for t in _TYPES[n]]
@@ -217,7 +219,7 @@ class RuleResult:
 
 
 def check_rule(rules: RuleSet, entry: Entry, seed: int = 0) -> RuleResult:
-    """Try one rule of the set on instances of its pattern, up to the first that refutes it."""
+    """Try a rule of the set on instances of its pattern, up to the first refutation."""
     rng = random.Random(f"{seed}{entry.name}")
     graphs = compared = 0
     name = f"{rules.name}/{entry.name}"
@@ -247,7 +249,7 @@ def _differs(old: Array, new: Array, t: DType) -> Array:
 def hidden(rules: Sequence[Rule], certain: Sequence[Rule]) -> list[tuple[Rule, Rule]]:
     """(rule, earlier rule that always takes its graphs) for the rules of one matcher.
 
-    `certain`: the rules that always fire when they fit.
+    `certain`: the rules that always fire if they fit.
     """
     out = []
     for i, late in enumerate(rules):
@@ -265,7 +267,8 @@ def _plain(p: UPat) -> list[UPat]:
 
 
 class _Opaque(_Maker):
-    """Makes the most general node that fits: unlike leaves, constants that no pattern names."""
+    """Make the most general node that fits: different leaves, and constants that no pattern names.
+    """
 
     def _node(self, p: UPat, t: DType) -> UOp:
         if p.ops is not None and Ops.CONST in p.ops and p.arg is None:

@@ -1,8 +1,8 @@
 """Patterns compiled to Python: one function per root op tries all rules for that op.
 
-A pattern with alternatives or unordered sources stands for several plain ones. Each plain pattern
-becomes lines of code that read the sources or test something. Consecutive rules that begin with the
-same lines share them, so a matcher is a decision tree that keeps the order of the rules:
+A pattern with alternatives or unordered sources stands for several plain patterns. Each plain
+pattern becomes lines of code that read the sources or test something. Consecutive rules share equal
+first lines, so a matcher is a decision tree that keeps the order of the rules:
 
     u_0, u_1 = u.src; u_0o = u_0.op; u_1o = u_1.op
     if u_1o is k0:                     # CONST
@@ -29,7 +29,7 @@ _MOST_PLAIN = 64
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """A pattern without choices: what to check at a node, and its sources."""
+    """A pattern without choices: the checks of a node, and its sources."""
 
     checks: tuple[UPat, ...]
     sources: tuple[_Plain, ...] | None = None
@@ -38,11 +38,11 @@ class _Plain:
 
 
 class _TooManyError(Exception):
-    """The pattern is better interpreted."""
+    """Raised for a pattern with too many plain patterns, which is better interpreted."""
 
 
 def _plain(p: UPat) -> Iterator[_Plain]:
-    """The plain patterns `p` stands for, in the order in which they are tried."""
+    """The plain patterns that `p` stands for, in the order of trial."""
     if p.alternatives:
         for a in p.alternatives:
             for below in _plain(a):
@@ -79,11 +79,11 @@ class _NamedConstants:
 
 
 class _ImpossibleError(Exception):
-    """No node of this op fits the pattern."""
+    """Raised if no node of this op fits the pattern."""
 
 
 class _MatcherCode:
-    """The lines that match one plain pattern, and the variables that its names are bound to."""
+    """The lines that match a plain pattern, and the variables bound to its names."""
 
     def __init__(self, constants: _NamedConstants, root: Op, plain: _Plain) -> None:
         self.lines: list[str] = []
@@ -172,7 +172,7 @@ _Tree = list[tuple[str, "_Tree"]]
 
 
 def _insert(tree: _Tree, lines: Sequence[str], leaf: str) -> None:
-    """Add a path after all others; share its common lines with the last path."""
+    """Add a path after all other paths; share its first lines with the last path if equal."""
     for line in lines:
         if not tree or tree[-1][0] != line:
             tree.append((line, []))
@@ -216,7 +216,7 @@ def _add_rule(tree: _Tree, rule: Rule, op: Op, constants: _NamedConstants) -> No
 
 
 def source_of(rules: Sequence[Rule], op: Op) -> tuple[str, dict[str, Any]]:
-    """The text of the function for `op`, and the values it refers to."""
+    """The text of the function for `op`, and the values that the text refers to."""
     constants, tree = _NamedConstants(), list[tuple[str, Any]]()
     for rule in rules:
         _add_rule(tree, rule, op, constants)
@@ -227,7 +227,7 @@ def source_of(rules: Sequence[Rule], op: Op) -> tuple[str, dict[str, Any]]:
 
 
 def compile_rules(rules: Sequence[Rule], op: Op) -> MatchFunction:
-    """`match(u, ctx)`: (replacement, rule) by the first rule that gives one, or None."""
+    """`match(u, ctx)`: (replacement, rule) by the first rule with a replacement, or None."""
     text, values = source_of(rules, op)
     scope = dict(values)
     exec(compile(text, f"<rules for {op.name}>", "exec"), scope)

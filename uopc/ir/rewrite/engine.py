@@ -5,9 +5,9 @@
     graph_rewrite(root, pm, walk=True)         sources first, each node once, results are final
     graph_rewrite(root, pm, walk=True, bottom_up=True)   a node before its sources, once
 
-Nothing recurses, and no size of graph is an error. A rewrite that never ends is: nodes that wait
-for each other in a circle are found when nothing else is left to do, and a chain of rewrites that
-only grows is found by its length. The error names the rules of the cycle.
+Nothing recurses, and no size of graph is an error. An endless rewrite is an error that names the
+rules of its cycle. Nodes that wait for each other are found when no other work is left, and a
+growing chain of rewrites is found by its length.
 """
 
 from __future__ import annotations
@@ -71,12 +71,13 @@ def graph_rewrite(
     """`root` with the rules of `pm` applied to every node below it; see the module for orders.
 
     A rule that raises `BottomUpGate` keeps its node, and with `bottom_up` everything below it.
-    EndlessRewriteError when the rules never come to an end.
+    EndlessRewriteError if the rules never come to an end.
 
-    `ctx` goes to functions of rules that have such a parameter. By default the sources of a node
-    are rewritten before it, and what a rule makes again, until no rule fits; `bottom_up` tries each
-    node before its sources; `walk` tries each node once. A rule may give another dtype, and the
-    dtypes of the readers follow it; with `verify` it is InvalidIR, which names the rule.
+    `ctx` goes to rule functions with such a parameter. By default the sources of a node are
+    rewritten before the node, and replacements are rewritten again, until no rule fits; `bottom_up`
+    tries each node before its sources; `walk` tries each node once. A rule may change the dtype,
+    and the dtypes of the readers follow; with `verify`, a changed dtype is InvalidIR, which names
+    the rule.
 
     Examples:
         >>> a = uopc.UPat.var("a")
@@ -93,7 +94,7 @@ def graph_rewrite(
 
 
 def _check_dtype(listener: Listener | None, fired: Fired) -> None:
-    """InvalidIR for a rule that gives another dtype; else the listener hears of it."""
+    """InvalidIR if a rule changes the dtype; else report the rewrite to the listener."""
     before, after = fired.before.dtype, fired.after.dtype
     if before is not after:
         raise InvalidIR(
@@ -183,7 +184,7 @@ class _Rewrite:
         return final  # type: ignore[no-any-return]
 
     def _open(self, u: UOp) -> None:
-        """Put the sources of `u` on the stack, above `u` itself; each node goes there once."""
+        """Push the sources of `u` on the stack, above `u`; each node is pushed once."""
         state, stack = self.state, self.stack
         state[u] = _OPENED
         stack.append(u)
@@ -196,7 +197,7 @@ class _Rewrite:
                     self.chain[s] = length
 
     def _on_new_sources(self, u: UOp, then: int) -> None:
-        """All sources of `u` are done and some differ: it becomes a node on the new ones."""
+        """Replace `u` by a node on its new sources, when all sources are done and some differ."""
         state, chain = self.state, self.chain
         made = rebuilt(u, tuple([state[s] for s in u.src]))
         if u in chain and made not in state:
@@ -204,7 +205,8 @@ class _Rewrite:
         self._forward(u, made, None, then)
 
     def _forward(self, u: UOp, to: UOp, rule: Rule | None, then: int = _SCHEDULED) -> None:
-        """`u` becomes the result of `to`, which starts in the state `then` if it is new."""
+        """Let the result of `to` be the result of `u`. If `to` is new, it starts in the state
+        `then`."""
         state = self.state
         self.became[u] = (to, rule)
         found = state.get(to)
@@ -218,7 +220,7 @@ class _Rewrite:
             self.stack.append(to)
 
     def _finish(self, u: UOp, final: UOp) -> None:
-        """`u` is done: nodes that waited for it continue."""
+        """Mark `u` as done, and continue the nodes that waited for `u`."""
         state, waiting = self.state, self.waiting
         state[u] = final
         if u not in waiting:
@@ -233,7 +235,7 @@ class _Rewrite:
                     self.stack.append(w)
 
     def _fired(self, u: UOp, hit: Hit) -> tuple[UOp, Rule]:
-        """Check, count and report the node that a rule gave for `u`."""
+        """Check, count and report a rule's replacement of `u`."""
         made, rule = hit
         self._report(u, made, rule)
         if made not in self.state:
@@ -285,7 +287,7 @@ class _Rewrite:
         return done[self.root]
 
     def _once(self, u: UOp) -> UOp | None:
-        """The result of the first rule that fits, None if none does; u itself if it raises."""
+        """The result of the first rule that fits; None if no rule fits, u if the rule raises."""
         match = self.table[u.op]
         try:
             hit = None if match is None else match(u, self.ctx)
@@ -298,7 +300,8 @@ class _Rewrite:
 
     # ------------------------------------------------------------ endless rewrites
     def _circle(self) -> EndlessRewriteError:
-        """The stack is empty and nodes still wait: for each other, in a circle."""
+        """The error for nodes that wait for each other in a circle: the stack is empty and they
+        still wait."""
         seen: dict[UOp, Rule | None] = {}
         u = self.root
         while u not in seen:
@@ -343,7 +346,8 @@ def _endless(name: str, rules: list[Rule], u: UOp, why: str) -> EndlessRewriteEr
 
 # ---------------------------------------------------------------- rebuilding
 def rebuilt(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """`u` on other sources, not folded: only the rules change nodes. Its dtype follows theirs."""
+    """`u` on other sources, not folded, because only rules change nodes. The dtype follows the
+    sources."""
     dtype = u.dtype
     if [s.dtype for s in src] != [s.dtype for s in u.src]:
         dtype = dtype_rules.derived(u.op, u.dtype, src, u.arg)
@@ -365,9 +369,9 @@ def substitute(
 ) -> UOp:
     """`root` with every key of the mapping replaced by its value, and `extra_pm` applied.
 
-    A node is looked at before its sources, and values are looked at again: a → b, b → c gives c
-    (a value that contains its own key is an endless rewrite). With `walk` values are final. Nodes
-    of the ops `as_is` that are no keys stay with all that lies below them.
+    A node is replaced before its sources, and values are replaced again: a → b, b → c gives c (a
+    value that contains its own key is an endless rewrite). With `walk`, values are final. Nodes of
+    the ops `as_is` that are no keys stay unchanged with all nodes below.
     """
     if not mapping and extra_pm is None:
         return root

@@ -12,10 +12,10 @@ from uopc.ir.rewrite.pattern import MatcherTable, MatchFunction, Rule, RuleFunct
 
 
 class PatternMatcher(Immutable):
-    """Rules in order: the first whose pattern matches and whose function gives a value wins.
+    """Rules in order: the first rule that matches and returns a value wins.
 
     Takes (UPat, function) pairs and `Rule`s. The function gets the bound names as keywords, and
-    `ctx` when it has such a parameter. `a + b` has the rules of `a`, then those of `b`.
+    `ctx` if it has such a parameter. `a + b` has the rules of `a`, then the rules of `b`.
 
     Examples:
         >>> a = uopc.UPat.var("a")
@@ -36,7 +36,7 @@ class PatternMatcher(Immutable):
         return PatternMatcher(self.rules + other.rules)
 
     def rules_for(self, op: Op) -> list[Rule]:
-        """The rules that may fit a node of that op, in order.
+        """The rules that may fit a node of an op, in order.
 
         Examples:
             >>> a = uopc.UPat.var("a")
@@ -55,7 +55,7 @@ class PatternMatcher(Immutable):
     def rewrite(self, u: UOp, ctx: Any = None) -> Any:
         """The replacement of `u` by the first rule that fits, or None.
 
-        `ctx` goes to the functions that have such a parameter.
+        `ctx` goes to functions with such a parameter.
 
         Examples:
             >>> a = uopc.UPat.var("a")

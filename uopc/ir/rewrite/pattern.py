@@ -1,8 +1,8 @@
 """Patterns over nodes, and matchers: lists of (pattern, function), tried in order by root op.
 
-`UPat.match` interprets a pattern and lists every way it fits; it is slow, easy to read, and the
-oracle of the tests. `PatternMatcher` compiles its rules, one function per root op (see
-`compile.py`), the first time it meets the op.
+`UPat.match` interprets a pattern and lists every fit: slow, easy to read, and the oracle of the
+tests. `PatternMatcher` compiles its rules, a function per root op (see `compile.py`), at the first
+node of the op.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ANY_TAG: Final = ...  # stays itself when a pattern is pickled
 
 
 def _several(value: Any, kind: type, what: str) -> frozenset[Any] | None:
-    """None, one, or a collection of some kind of thing, as a set."""
+    """A set from None, an object of class `kind`, or a collection of such objects."""
     if value is None:
         return None
     found = frozenset((value,) if isinstance(value, kind) else value)
@@ -47,7 +47,7 @@ _OWN_MODULES = (__name__, "uopc.ir.rewrite.rules")
 
 
 def _operator(op: Op, name: str = "") -> Any:
-    """A method: the pattern of an op on this pattern and another, or a number."""
+    """A method that makes the pattern of an op on this pattern and another pattern or a number."""
 
     def method(a: UPat, b: Any) -> UPat:
         return a.alu(op, b)
@@ -70,12 +70,12 @@ def _describe(method: Any, name: str, op: Op, other: str = "") -> None:
 
 
 def _operators(op: Op) -> tuple[Any, Any]:
-    """The method of an operator, and the one with swapped operands."""
+    """The method of an operator, and the method with swapped operands."""
     return _operator(op), lambda a, b: as_upat(b).alu(op, a)
 
 
 def _user(op: Op) -> Any:
-    """A method: the pattern of a node of that op, with this pattern as its first source."""
+    """A method that makes the pattern of an op with this pattern as its first source."""
 
     def method(self: UPat, *others: Any, **fields: Any) -> UPat:
         return UPat(op, src=(self, *[as_upat(o) for o in others]), **fields)
@@ -85,13 +85,13 @@ def _user(op: Op) -> Any:
 
 
 class UPat(Immutable):
-    """Describes a node.
+    """The description of a node.
 
     `op`: an Op or several; `dtype`: a dtype or several (a scalar dtype also fits its vectors);
-    `arg`: equal to the node's; `name`: what the node is called when the rule's function runs (the
-    same name twice means the same node); `tag`: the node's tag, None for untagged.
-    `src`: a tuple (these sources, in this order), a list (in any order), one UPat (every source is
-    like it), or None (not looked at). With `allow_any_len` further sources may follow.
+    `arg`: equal to the node's; `name`: the parameter of the rule's function for the node (the same
+    name twice means the same node); `tag`: the node's tag, None for untagged. `src`: a tuple (these
+    sources, in this order), a list (in any order), one UPat (for every source), or None (not
+    checked). With `allow_any_len` further sources may follow.
 
     Operators build patterns too: `UPat.var("a") * 2`.
 
@@ -141,7 +141,7 @@ class UPat(Immutable):
     def var(name: str | None = None, dtype: DType | Iterable[DType] | None = None) -> UPat:
         """Any node.
 
-        Of some dtypes, if they are given.
+        With `dtype`, only a node of these dtypes.
 
         Examples:
             >>> uopc.UPat.var("a")
@@ -155,7 +155,7 @@ class UPat(Immutable):
     ) -> UPat:
         """A constant.
 
-        Of some dtypes and a value, if they are given.
+        With `dtype` or `arg`, only a constant of these dtypes or this value.
 
         Examples:
             >>> n = uopc.variable("n", 1, 8)
@@ -166,7 +166,7 @@ class UPat(Immutable):
 
     @staticmethod
     def const(dtype: DType | Iterable[DType] | None, value: Any) -> UPat:
-        """The constant `value`, of any dtype when `dtype` is None.
+        """The constant `value`, of any dtype if `dtype` is None.
 
         Examples:
             >>> zero = uopc.UPat.const(None, 0)
@@ -186,7 +186,7 @@ class UPat(Immutable):
         return UPat().changed(alternatives=alternatives)
 
     def changed(self, **changes: Any) -> UPat:
-        """This pattern with other values of some attributes.
+        """This pattern with some attributes replaced.
 
         Examples:
             >>> uopc.UPat.var("a").changed(name="b")
@@ -197,7 +197,7 @@ class UPat(Immutable):
         return out
 
     def named(self, name: str) -> UPat:
-        """This pattern, its node called `name`.
+        """This pattern with the name `name`.
 
         Examples:
             >>> (uopc.UPat.var("a") * 2).named("product")
@@ -227,7 +227,7 @@ class UPat(Immutable):
         return self.changed(longer=True)
 
     def f(self, op: Op | Iterable[Op], **fields: Any) -> UPat:
-        """A node of that op with this one as its only source.
+        """The pattern of an op with this pattern as its only source.
 
         Examples:
             >>> uopc.UPat.var("a").f(uopc.Ops.EXP)
@@ -245,7 +245,7 @@ class UPat(Immutable):
     reduce = _user(Ops.REDUCE)
 
     def cast(self, dtype: DType | Iterable[DType] | None = None, **fields: Any) -> UPat:
-        """The pattern of a CAST of this one, to a dtype or one of several.
+        """The pattern of a CAST of this pattern, to one or several dtypes.
 
         Examples:
             >>> uopc.UPat.var("a").cast(dtypes.int32)
@@ -254,7 +254,7 @@ class UPat(Immutable):
         return UPat(Ops.CAST, dtype, src=(self,), **fields)
 
     def bitcast(self, dtype: DType | Iterable[DType] | None = None, **fields: Any) -> UPat:
-        """The pattern of a BITCAST of this one, to a dtype or one of several.
+        """The pattern of a BITCAST of this pattern, to one or several dtypes.
 
         Examples:
             >>> uopc.UPat.var("a").bitcast(dtypes.int32)
@@ -272,7 +272,8 @@ class UPat(Immutable):
         return self.alu(Ops.WHERE, a, b)
 
     def alu(self, op: Op, *others: Any) -> UPat:
-        """An elementwise op on this pattern and others; either order when the op commutes.
+        """The pattern of an elementwise op on this pattern and others; in either order if the op
+        commutes.
 
         Examples:
             >>> uopc.UPat.var("a").alu(uopc.Ops.MAX, uopc.UPat.var("b"))
@@ -306,9 +307,9 @@ class UPat(Immutable):
 
     # ------------------------------------------------------------ matching, interpreted
     def match(self, u: UOp, bound: Mapping[str, UOp] | None = None) -> list[dict[str, UOp]]:
-        """Every way the pattern fits `u`, each as {name: node}, in the order they are tried.
+        """Every fit of the pattern to `u`, as {name: node}, in the order of trial.
 
-        An empty list if it does not fit. `bound` holds nodes that names already stand for.
+        An empty list if the pattern does not fit. `bound`: nodes already bound to names.
 
         Examples:
             >>> a, b = uopc.UPat.var("a"), uopc.UPat.var("b")
@@ -351,7 +352,7 @@ class UPat(Immutable):
         return self.tag is _ANY_TAG or u.tag == self.tag
 
     def orders(self, count: int) -> Iterator[tuple[UPat, ...]]:
-        """The ways to lay the source patterns on `count` sources.
+        """The ways to assign the source patterns to `count` sources.
 
         Examples:
             >>> either = uopc.UPat.var("a") + 1
@@ -371,7 +372,7 @@ class UPat(Immutable):
 
     @property
     def checks_tag(self) -> bool:
-        """True if the pattern says what the node's tag is.
+        """True if the pattern restricts the node's tag.
 
         Examples:
             >>> uopc.UPat().checks_tag, uopc.UPat(tag="seen").checks_tag
@@ -419,7 +420,7 @@ def shape_of(p: UPat) -> tuple[Any, ...]:
 
 
 class Rule:
-    """A pattern, and the function that gives the replacement for what it matched, or None.
+    """A pattern, and the function that returns the replacement of a match, or None.
 
     `name` identifies the rule in traces, statistics and errors; `location` is its file and line.
     """
@@ -469,7 +470,8 @@ class Rule:
         return out
 
     def check_names(self, bound: Iterable[str]) -> None:
-        """UserTypeError when the function does not take exactly what a match binds."""
+        """UserTypeError unless the function's parameters are exactly the names that a match binds.
+        """
         names = set(bound)
         if self.parameters is None:
             return
@@ -494,7 +496,7 @@ class Rule:
         return self.source_line if unnamed else f"{self.name} ({self.source_line})"
 
     def apply(self, u: UOp, ctx: Any = None) -> Any:
-        """The replacement of `u`, found by the interpretive matcher, or None."""
+        """The replacement of `u` by the interpreting matcher, or None."""
         for match in self.pattern.match(u):
             self.check_names(match)
             given = self.function(**match, ctx=ctx) if self.wants_ctx else self.function(**match)
@@ -519,7 +521,7 @@ MatchFunction = Callable[[UOp, Any], Hit | None]
 
 
 class MatcherTable(dict[Op, MatchFunction | None]):
-    """Matching functions by root op, each made when it is first needed; None if no rule fits."""
+    """Matching functions by root op, each made at first use; None if no rule fits the op."""
 
     def __init__(self, make: Callable[[Op], MatchFunction | None]) -> None:
         self._make = make
@@ -538,7 +540,7 @@ def _has_choice(p: UPat) -> bool:
 
 
 def root_ops(p: UPat) -> frozenset[Op] | None:
-    """The ops a node may have to match, None for any."""
+    """The ops of nodes that may match; None for any op."""
     choices = [root_ops(a) for a in p.alternatives]
     if not choices or None in choices:
         return p.ops

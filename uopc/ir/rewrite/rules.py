@@ -7,8 +7,8 @@
 
 `x y z` match anything, `c d e` constants, and both orders of commuting operands are tried. The
 right side is built through the folding builders, in the dtype of what it replaces. A rule that
-needs code is a function under the same kind of name: `@rule_fn("split-range", pattern)`, with a
-docstring that says before → after; it gives the new node, or None.
+needs code is a named function: `@rule_fn("split-range", pattern)`, with a docstring "before →
+after"; the function returns the new node, or None.
 
 Laws for writers of rules:
   * never to worse code; where a rule trades, say what it costs;
@@ -81,7 +81,7 @@ def no(a: UPat) -> UPat:
 # ---------------------------------------------------------------- conditions
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A named test of what variables stand for; `holds` takes their nodes (or numbers)."""
+    """A named test of matched nodes; `holds` takes the nodes that `of` names (or numbers)."""
 
     name: str
     of: tuple[UPat | int, ...]
@@ -99,7 +99,7 @@ def _integer(u: UOp | int) -> int | None:
 
 
 def _fits(u: UOp, value: float) -> bool:
-    """True if the dtype of u has the value."""
+    """True if the dtype of u represents the value."""
     low, high = intervals.of_type(u.dtype.scalar)
     return bool(low <= value <= high)
 
@@ -155,7 +155,7 @@ def is_product(a: UPat, b: UPat, n: UPat) -> Condition:
 
 
 def within(a: UPat, low: int | UPat, end: UPat) -> Condition:
-    """low ≤ a < end by the bounds of a; an integer and constants."""
+    """low ≤ a < end by the bounds of the integer a."""
 
     def holds(u: UOp, first: UOp | int, last: UOp | int) -> bool:
         m, n = _integer(first), _integer(last)
@@ -210,7 +210,7 @@ def exact_product(a: UPat, b: UPat) -> Condition:
 
 
 def exact_terms(*products: tuple[UPat | int, ...]) -> Condition:
-    """Σ a·b… does not leave the dtype, nor does a part of it, by the bounds of the factors."""
+    """Σ a·b… and each part of the sum do not leave the dtype, by the bounds of the factors."""
     lengths = [len(p) for p in products]
 
     def holds(*factors: UOp | int) -> bool:
@@ -235,10 +235,9 @@ def exact_terms(*products: tuple[UPat | int, ...]) -> Condition:
 # ---------------------------------------------------------------- rules
 @dataclass(frozen=True)
 class Entry:
-    """One rule as written: left, right or function, conditions, and where it stands.
+    """A rule as written: left side, right side or function, conditions, and source line.
 
-    `shapes` are patterns of graphs on which a function should be tried, where its own pattern is
-    too general to meet what it looks for.
+    `shapes`: patterns of graphs for trials of a function, if its own pattern is too general.
     """
 
     name: str
@@ -263,7 +262,7 @@ def rule(name: str, left: UPat, right: Any, when: Iterable[Condition] = ()) -> E
 def rule_fn(
     name: str, left: UPat, tried_on: Iterable[UPat] = ()
 ) -> Callable[[Callable[..., UOp | None]], Entry]:
-    """A rule whose right side is code: a function of the names in the pattern."""
+    """Make a rule with a function of the pattern's names as its right side."""
     location = caller()
 
     def entry(function: Callable[..., UOp | None]) -> Entry:
@@ -289,7 +288,8 @@ def matcher(*sets: RuleSet) -> PatternMatcher:
 
 # ---------------------------------------------------------------- compiling entries
 def compiled(owner: RuleSet, entry: Entry) -> Rule:
-    """The rule of a matcher: the pattern restricted to the numbers, the right side as code."""
+    """The rule for a matcher: the pattern restricted to the set's numbers, the right side as code.
+    """
     pattern = typed(entry.left, owner.over)
     name = f"{owner.name}/{entry.name}"
     if entry.function is not None:
@@ -299,7 +299,7 @@ def compiled(owner: RuleSet, entry: Entry) -> Rule:
 
 
 def typed(left: UPat, over: Domain) -> UPat:
-    """The pattern, for nodes that compute with numbers of that kind."""
+    """The pattern, restricted to nodes that compute with numbers of `over`."""
     if over == ANY:
         return left
     compares = left.ops is not None and all(o.dtype == "bool" for o in left.ops)

@@ -21,7 +21,7 @@ from uopc.ir.rewrite.pattern import Hit, MatcherTable, MatchFunction, Rule
 
 @dataclass(slots=True)
 class RuleStatistics:
-    """One rule: nodes it was tried on, nodes it rewrote, and seconds spent.
+    """The statistics of a rule: nodes tried, nodes rewritten, and seconds.
 
     `matching` is the time to test the pattern, `total` includes the rule's function.
     """
@@ -57,7 +57,7 @@ def collect(on: bool) -> None:
 
 
 def clear() -> None:
-    """Forget what was counted."""
+    """Forget all counts."""
     _rows.clear()
     _tables.clear()
 
@@ -78,7 +78,7 @@ def report() -> str:
 
 
 def table_of(pm: PatternMatcher) -> MatcherTable:
-    """The functions of a matcher by root op; while collection is on, those that count."""
+    """The functions of a matcher by root op; while collection is on, the counting functions."""
     if not _on:
         return pm.table
     found = _tables.get(pm)
@@ -88,7 +88,7 @@ def table_of(pm: PatternMatcher) -> MatcherTable:
 
 
 def _counting(rules: Sequence[Rule], op: Op) -> MatchFunction | None:
-    """The rules one by one, with counters."""
+    """A function that tries the rules one by one, with counters."""
     attempts = [_counted(rule, op) for rule in rules]
 
     def match(u: UOp, ctx: Any) -> Hit | None:
@@ -98,7 +98,7 @@ def _counting(rules: Sequence[Rule], op: Op) -> MatchFunction | None:
 
 
 def _counted(rule: Rule, op: Op) -> MatchFunction:
-    """One rule compiled alone; the time in its function is taken apart from the rest."""
+    """A rule compiled alone, with separate clocks for its function and its pattern."""
     row = _rows.setdefault(rule, RuleStatistics(rule))
     inside = 0
 

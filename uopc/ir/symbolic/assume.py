@@ -1,10 +1,10 @@
 """Simplify a value under the assumption that a condition holds.
 
 The condition constrains sums of dtype index. If a constraint is tighter than the known bounds of a
-sum, a variable with these bounds takes its place: `assuming` puts it in, simplifies, and puts the
-sum back. That builds the value twice, and rarely makes it simpler. So `Context.decides` first
-checks, by intervals alone, that the constraints decide a comparison, quotient, remainder, maximum
-or minimum. If they decide nothing, no rule can use them either.
+sum, `assuming` replaces the sum by a variable with the tighter bounds, simplifies, and puts the sum
+back. That builds the value twice, and rarely simplifies it. So `Context.decides` first checks, by
+intervals alone, that the constraints decide a comparison, quotient, remainder, maximum or minimum.
+If the constraints decide nothing, no rule can use them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _COMPARISONS = frozenset(COMPARISONS)
 
 
 def assuming(u: UOp, condition: UOp, holds: bool = True) -> UOp | None:
-    """`u` simplified under the assumption that the condition holds (or not); None if it gets no
-    smaller."""
+    """`u` simplified under the assumption that the condition holds (or not); None if the result is
+    no smaller."""
     return under(u, walk.flatten(condition, Ops.AND if holds else Ops.OR), holds)
 
 
@@ -60,8 +60,8 @@ def under(u: UOp, conditions: list[UOp], holds: bool = True) -> UOp | None:
 
 
 def put_in(u: UOp, facts: Iterable[Fact], known: dict[UOp, UOp]) -> UOp | None:
-    """`u` simplified with the variables of the facts and the known values put in; None if it gets
-    no smaller."""
+    """`u` simplified with the variables of the facts and the known values put in; None if the
+    result is no smaller."""
     there, back = dict(known), {}
     for fact in facts:
         found, put = solved(fact.total, fact.value)
@@ -104,9 +104,9 @@ def variable(u: UOp, low: int, high: int) -> UOp:
 
 
 def _stand_in_of(u: UOp) -> str:
-    """The first part of the names of all stand-ins for a value, which its stand-ins have, too: the
-    order of nested assumptions makes no other stand-in, so what is simplified under all of them is
-    one graph. No name of a user has a space."""
+    """The common first part of the names of all stand-ins for a value and for its stand-ins. So
+    nested assumptions give the same stand-in in any order, and the simplified graphs are equal. No
+    user's name has a space."""
     if u.op is Ops.VARIABLE and u.arg.name.startswith(_STAND_IN):
         name: str = u.arg.name
         return name[: name.rindex(" ")]
@@ -114,8 +114,8 @@ def _stand_in_of(u: UOp) -> str:
 
 
 def solved(total: UOp, value: UOp) -> tuple[UOp, UOp]:
-    """total = value solved for a monomial: k·m + rest = value  ⇒  m = k·(value − rest) if k = ±1.
-    Putting in the monomial then turns the sum into the value."""
+    """total = value solved for a monomial: k·m + rest = value ⇒ m = k·(value − rest) if k = ±1.
+    Substituting the monomial then turns the sum into the value."""
     m, k = _pivot(total)
     if m is total or abs(k) != 1 or m.op is Ops.MUL:
         return total, value
@@ -133,7 +133,7 @@ def _pivot(total: UOp) -> tuple[UOp, int]:
 # ---------------------------------------------------------------- decided by bounds
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """total = value, a variable with the bounds of the total under the assumptions."""
+    """The fact total = value: a variable with the bounds of the total under the assumptions."""
 
     total: UOp
     value: UOp
@@ -143,7 +143,7 @@ class Fact:
 
 @memo
 def _fact(total: UOp, interval: Interval) -> Fact | None:
-    """The fact that a constraint states; None if it says nothing new, or cannot hold."""
+    """The fact of a constraint; None if the constraint adds nothing, or cannot hold."""
     if total.dtype is not dtypes.index:
         return None
     own = affine.interval(*affine.form(total))
@@ -193,7 +193,7 @@ class ConstraintScope:
         return False
 
     def _decides_inside(self, u: UOp) -> bool:
-        """`decides` for a selection, AND or OR: each operand has a context of its own."""
+        """`decides` for a selection, AND or OR, with a separate scope for each operand."""
         below = _nodes_assumptions_change(u)
         if below is None or next(self._counter) > _MOST_CONTEXTS:
             return True
@@ -214,12 +214,12 @@ class ConstraintScope:
         )
 
     def _with(self, conditions: list[UOp], holds: bool, u: UOp) -> ConstraintScope:
-        """The context of u, where more conditions hold (or do not)."""
+        """The scope of u, where further conditions hold (or fail)."""
         constraints = _constraints(conditions, holds, self.constraints)
         return ConstraintScope(constraints, _nodes_assumptions_change(u) or {}, self._counter)
 
     def form(self, u: UOp) -> Form:
-        """u as a sum, with the constrained totals in it replaced by their variables."""
+        """u as a sum, with constrained totals replaced by their variables."""
         constant, terms = affine.form(u)
         out = dict(terms)
         for m, f in terms.items():

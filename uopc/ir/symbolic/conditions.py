@@ -46,7 +46,7 @@ def constraint_of(condition: UOp) -> tuple[UOp, Interval] | None:
 
 
 def constraints_of(conjuncts: Iterable[UOp], known: Constraints | None = None) -> Constraints:
-    """The constraints that all of the conditions set, together with the known ones."""
+    """The constraints of all conditions together, added to the known constraints."""
     out = dict(known or {})
     for condition in conjuncts:
         found = constraint_of(condition)
@@ -58,7 +58,7 @@ def constraints_of(conjuncts: Iterable[UOp], known: Constraints | None = None) -
 
 @memo
 def negation(condition: UOp) -> UOp:
-    """The opposite of a condition; of a comparison, one with the sides swapped."""
+    """The opposite of a condition; for a comparison, a comparison with swapped sides."""
     if condition.op is Ops.NEG:
         return condition.src[0]
     if condition.op is Ops.CMPLT and condition.src[0].dtype.kind == "index":

@@ -1,10 +1,10 @@
 """The walk of `simplify`: bring a graph into normal form by folding and by rules.
 
 Each node is made again on its simplified sources, which folds constants, identities and index
-arithmetic. Then rules are tried on it until none fits. A node keeps its result, so simplifying it
-again costs nothing. `simplify.py` lists the rule sets.
+arithmetic. Then rules are tried on the node until no rule fits. A node keeps its result, so
+simplifying it again costs nothing. `simplify.py` lists the rule sets.
 
-A sum of dtype index is read at once, down to its atoms: no inner node of it is simplified.
+A sum of dtype index is read at once, down to its atoms: inner nodes of the sum are not simplified.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def use(sets: Iterable[RuleSet]) -> None:
 
 
 def kind_of(u: UOp) -> str:
-    """The kind of the numbers that a node compares, or else of its value."""
+    """The kind of the numbers that a node compares; for other nodes, the kind of the value."""
     return u.src[0].dtype.kind if u.op.dtype == "bool" else u.dtype.kind
 
 
@@ -50,7 +50,7 @@ _LONGEST_CHAIN = 1000
 
 
 def simplify(root: UOp) -> UOp:
-    """An equal graph in normal form: smaller or as large, and simplify(simplify(u)) is simplify(u).
+    """An equal graph in normal form: not larger, and simplify(simplify(u)) is simplify(u).
 
     Integers of a fixed width wrap, floats keep every IEEE result. Any level; never recursive.
     """
@@ -104,7 +104,7 @@ def _simplify(root: UOp) -> None:
 
 
 def _follow(u: UOp, to: UOp, became: dict[UOp, UOp], stack: list[UOp]) -> None:
-    """The result for `u` is the result for `to`."""
+    """Let the result for `to` be the result for `u`."""
     if to.origin is None:
         set_origin(to, u.origin)
     became[u] = to
@@ -154,7 +154,7 @@ def _term(m: UOp, k: int) -> UOp:
 
 
 def _selected(addends: list[UOp]) -> UOp:
-    """A sum; constants and selections under one condition are added up.
+    """Make a sum; add up constants, and selections under one condition.
 
     p.where(x, 0)·3 + y + p.where(z, 1) → p.where(3·x + z, 1) + y
     p.where(x, 0) + p.where(0, z) → p.where(x, z)

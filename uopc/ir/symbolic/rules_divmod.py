@@ -1,7 +1,8 @@
 """Rules for quotients and remainders of integers that may wrap.
 
-Those of dtype index have the normal form of `affine.py`. Here a divisor and its multiples must fit
-the dtype. Division by zero gives 0, so a rule that cancels a divisor must show that it is not 0.
+Integers of dtype index have the normal form of `affine.py`. Here a divisor and its multiples must
+fit the dtype. Division by zero gives 0, so a rule that cancels a divisor must show that it is not
+0.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def merged(u: UOp) -> UOp | None:
 
 
 def _each_under_the_others(conjuncts: list[UOp]) -> list[UOp]:
-    """The conjuncts, each on more than one value simplified under the assumption of all others."""
+    """Simplify each conjunct on more than one value under the assumption of all other conjuncts."""
     if not 1 < len(conjuncts) <= _MOST_COMPARED:
         return conjuncts
     out = list(conjuncts)

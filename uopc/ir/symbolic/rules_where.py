@@ -66,7 +66,7 @@ def _both_not(p: UOp, q: UOp, x: UOp, y: UOp) -> UOp | None:
 
 
 def _negates_free(p: UOp) -> bool:
-    """True if the opposite of a condition takes no operation more."""
+    """True if the opposite of a condition needs no further operation."""
     if p.op is Ops.CMPLT or p.op is Ops.CMPLE:
         return not p.src[0].dtype.is_float  # NaN
     return p.op in (Ops.CMPEQ, Ops.CMPNE, Ops.NEG)

@@ -8,8 +8,8 @@ the sides of comparisons.
     a*-3 + b + 5         →  b - a*3 + 5            (a*-1)//3 + a*2    →  (a*5)//3
     a*a*4 + a*-1         →  a*(a*4 - 1)            a < b + 1          →  a <= b
 
-Each candidate is an identity of whole numbers. The one that saves most nodes is taken first, then
-the next, as long as one saves any.
+Each candidate is an identity of whole numbers. Take the candidate that saves most nodes, and repeat
+as long as a candidate saves any.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _SUMS = frozenset((Ops.ADD, Ops.SUB))
 
 
 def simplified(u: UOp) -> UOp:
-    """The normal form of u written short, until that changes nothing more.
+    """Write the normal form of u short, until nothing changes.
 
-    Forms of one size may take turns, since sums that are in the graph cost nothing. Each of them
-    then becomes the same one.
+    Forms of one size may alternate, since sums that are in the graph cost nothing. All alternating
+    forms then become the same form.
     """
     seen: list[UOp] = []
     while u not in seen:
@@ -74,7 +74,7 @@ def size(u: UOp) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _RewrittenSum:
-    """A sum in other terms. One of them may be a product of `inner` and another factor."""
+    """A sum in other terms, perhaps with a product of `inner` and another factor."""
 
     form: Form
     product: UOp | None = None
@@ -82,7 +82,7 @@ class _RewrittenSum:
 
 
 class _Writer:
-    """Writes the nodes of one graph, sources first. `short` maps each node to its short form.
+    """Write the nodes of a graph, sources first. `short` maps each node to its short form.
 
     Nodes that an earlier writer made for other parts of the graph cost nothing.
     """
@@ -152,7 +152,7 @@ class _Writer:
 
     # ------------------------------------------------------------ sums
     def sum(self, constant: int, terms: Terms) -> UOp:
-        """The shortest sum that a chain of best candidates leads to."""
+        """The shortest sum by repeated choice of the best candidate."""
         key = (constant, *terms.items())
         if key in self.sums:
             return self.sums[key]
@@ -170,7 +170,7 @@ class _Writer:
         return best
 
     def _candidates(self, constant: int, terms: Terms) -> Iterator[_RewrittenSum]:
-        """The same sum in other terms."""
+        """Yield the same sum in other terms."""
         for m, f in terms.items():
             if m.op is Ops.FLOORMOD and _is_division(m):  # −(e % n) = −e % −n
                 negated = affine.node(
@@ -230,7 +230,7 @@ class _Writer:
         return _RewrittenSum((rest[0], rest[1] | {product: sign}), product, inner)
 
     def _refined(self, candidate: _RewrittenSum) -> Form:
-        """The terms of a candidate, the inside of its product written short."""
+        """The terms of a candidate, with the inner sum of its product written short."""
         (constant, terms), old = candidate.form, candidate.product
         if old is None:
             return constant, terms
@@ -253,7 +253,7 @@ class _Writer:
     def _known_part(
         self, constant: int, terms: Terms, part: UOp, c: int, inside: Terms
     ) -> Iterator[Form]:
-        """Forms with a sum that is in the graph anyway as one term; part = Σ inside + c."""
+        """Forms in which a sum that is in the graph anyway is one term; part = Σ inside + c."""
         first = next(iter(inside), None)
         k = terms.get(first, 0) // inside[first] if first is not None else 0
         known = len(inside) > 1 or c
@@ -265,7 +265,7 @@ class _Writer:
                 yield constant - k * c, rest | {part: k}
 
     def _written(self, constant: int, terms: Terms) -> UOp:
-        """The terms added in order; negative ones subtracted, or added as products."""
+        """Add the terms in order; subtract negative terms, or add them as products."""
         made = self._plain(constant, terms, Ops.SUB)
         if any([f < -1 for f in terms.values()]):
             made = self.cheapest((made, self._plain(constant, terms, Ops.ADD)))

@@ -1,7 +1,7 @@
 """Scalar expressions as Python would write them: `((n*4)+r0)`.
 
 Variables, parameters and ranges appear by name; every operator is in parentheses. Movement,
-reductions and effects have no such form, nor do expressions that sharing makes too long.
+reductions and effects have no such form; nor have expressions that are too long without sharing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Tokens = tuple[Any, ...]  # str | UOp
 
 
 def infix(u: UOp, limit: int = 1_000_000) -> str | None:
-    """The expression, or None when there is none of at most `limit` characters."""
+    """The expression; None if there is none with at most `limit` characters."""
     out: list[str] = []
     length = 0
     stack: list[Any] = [u]

@@ -76,7 +76,8 @@ def _is_word(text: str) -> bool:
 
 
 def write_string(text: str) -> str:
-    """Bare where it is an ordinary word; else quoted, without ` : ` and ` //`, which end things."""
+    """Write an ordinary word bare; quote any other text, without ` : ` and ` //`, which end parts.
+    """
     if _is_word(text):
         return text
     return _ENDS_A_NODE.sub(r"\\u003a", json.dumps(text).replace("/", "\\/"))
@@ -93,7 +94,7 @@ Fits = Callable[[Any], bool]
 
 
 def misfit(record: Any) -> str | None:
-    """A field of a record that has not the type it is declared with; None if all have."""
+    """A field of a record with a value that is not of the declared type; None if all fit."""
     cls: type = type(record)
     for name, hint, fits in _checked_fields(cls):
         value = getattr(record, name)
@@ -108,7 +109,8 @@ def _checked_fields(cls: type) -> list[tuple[str, Any, Fits]]:
 
 
 def make_record(cls: type, fields: dict[str, Any]) -> Any:
-    """A record of args.py from its fields. InvalidIR: unknown, missing, or of the wrong type."""
+    """Make a record of args.py. InvalidIR for a field that is unknown, missing, or of the wrong
+    type."""
     hints = _hints(cls)
     for name, value in fields.items():
         if name not in hints:
@@ -198,7 +200,7 @@ class TokenReader:
         return text
 
     def accept(self, mark: str) -> bool:
-        """Take the next token if it is this mark or word; False if it is another."""
+        """Take the next token if it is this mark or word; else return False."""
         kind, text, _ = self.tokens[self._at]
         if text == mark and kind in ("mark", "word"):
             self._at += 1
@@ -222,7 +224,7 @@ class TokenReader:
 
     # ------------------------------------------------------------ values
     def value(self, hole: Callable[[], Any] | None = None) -> Any:
-        """A value. `hole` reads a symbolic dimension, where one may stand."""
+        """Read a value. `hole`: reads a symbolic dimension, if allowed."""
         kind, text = self.peek()
         if hole is not None and (kind == "name" or (kind == "number" and self.ahead() == ":")):
             return hole()
@@ -243,7 +245,7 @@ class TokenReader:
         return self.checked(column, _called, text, self._list(self._item))
 
     def literal(self, read: Callable[[str], T], expected: str) -> T:
-        """The next token as a value; `read` raises ValueError for another text."""
+        """The next token as a value; `read` raises ValueError for an unexpected text."""
         try:
             value = read(self.peek()[1])
         except ValueError:
@@ -259,13 +261,13 @@ class TokenReader:
             self.fail(str(error), column)
 
     def deeper(self, by: int) -> None:
-        """Count a bracket opened or closed. InvalidIR where values nest too deep."""
+        """Count a bracket opened or closed. InvalidIR if values nest too deep."""
         self._depth += by
         if self._depth > _DEEPEST:
             self.fail(f"values nest deeper than {_DEEPEST}")
 
     def _list(self, item: Callable[[], T]) -> list[T]:
-        """The items in round brackets, with a comma after each; the last may have none."""
+        """Read items in round brackets, with a comma after each; optional after the last."""
         self.expect("(")
         self.deeper(1)
         items = []
@@ -277,7 +279,7 @@ class TokenReader:
         return items
 
     def _item(self) -> tuple[str, Any]:
-        """The name (empty where there is none) and the value of an item of a call."""
+        """Read the name (empty without one) and the value of an item of a call."""
         name = ""
         if self.peek()[0] == "word" and self.ahead() == "=":
             name = self.take()
@@ -290,7 +292,7 @@ def _parse_number(text: str) -> int | float:
 
 
 def read_int(text: str) -> int:
-    """Decimal digits as a number; InvalidIR when there are more than Python reads."""
+    """Decimal digits as a number; InvalidIR for more digits than Python reads."""
     try:
         return int(text)
     except ValueError as error:
@@ -312,7 +314,7 @@ def _called(name: str, given: list[tuple[str, Any]]) -> Any:
 
 
 def read_dtype(text: str) -> DType:
-    """`f32`, `float32` or `f32x8`; InvalidIR when there is no such type."""
+    """`f32`, `float32` or `f32x8`; InvalidIR if there is no such type."""
     try:
         return dtypes.by_name(text)
     except UserTypeError:

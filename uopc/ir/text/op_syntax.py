@@ -4,8 +4,8 @@ A statement without its name and type is
 
     op ["." suffix] [label] [operands] [dims] ["over" operands] {field "=" value}
 
-and a form puts the operands and the arg into some of these parts. A node that its form cannot
-express, since the arg is not as the op's row says, shows all operands and `arg=value`.
+and an OpSyntax puts the operands and the arg into some of these parts. If it cannot express a node,
+because the arg is not as in the op's row, the statement shows all operands and `arg=value`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Written(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Statement:
-    """A statement as read. Forms take parts out; what is left over is an error."""
+    """A statement as read. An OpSyntax takes parts out; leftover parts are an error."""
 
     op: Op
     suffix: str | None = None
@@ -57,7 +57,7 @@ class Statement:
     arrays: Arrays = dataclasses.field(default_factory=dict)
 
     def leftover(self) -> str | None:
-        """The name, for messages, of a part that no form took."""
+        """The name, for messages, of a leftover part."""
         if self.operands:
             return "operands"
         if self.suffix is not None:
@@ -70,7 +70,8 @@ class Statement:
 
 
 class OpSyntax(NamedTuple):
-    """`write` gives None for a node it cannot express; `read` raises InvalidIR."""
+    """The syntax of ops. `write` returns None for a node that it cannot express; `read` raises
+    InvalidIR."""
 
     write: Callable[[UOp, OperandText], Written | None]
     read: Callable[[Statement], Read]
@@ -79,7 +80,7 @@ class OpSyntax(NamedTuple):
 def write(u: UOp, operand: OperandText, shape_known: bool = True) -> Written:
     """A node's statement; `operand` gives the text of an operand.
 
-    If the type cannot show the shape, storage shows its dimensions itself.
+    If the type cannot show the shape, a storage node shows its dimensions.
     """
     made = FORMS[u.op].write(u, operand) if shape_known or u.op.kind not in _IN_TYPE else None
     if made is None:
@@ -150,7 +151,7 @@ def _read_const(statement: Statement) -> Read:
 
 
 def _scalar(op: Op) -> OpSyntax:
-    """No arg, or one that is one value: `lane %v at=3`."""
+    """The syntax for no arg, or an arg of one value: `lane %v at=3`."""
     field, optional = op.field, type(None) in op.arg
 
     def write_scalar(u: UOp, operand: OperandText) -> Written | None:
@@ -169,7 +170,7 @@ def _scalar(op: Op) -> OpSyntax:
 
 # A movement op: `reshape %a (4, %n)`, `pad %a begin=(0, 1) size=(4, %n)`.
 def _holes(dims: tuple[Any, ...], symbolic: tuple[UOp, ...], operand: OperandText) -> str | None:
-    """A tuple with a source in the place of each None; None when they do not fit."""
+    """A tuple as text, with a source in place of each None; None if their numbers differ."""
     if sum([d is None for d in dims]) != len(symbolic) or not all(map(_is_dim, symbolic)):
         return None
     shown = [literal(s, always_typed=True) if is_literal(s) else operand(s) for s in symbolic]
@@ -267,7 +268,7 @@ def _read_data(statement: Statement) -> Read:
 # Records: the fields of the arg by name. A name that must be given stands first, without `name=`.
 @functools.cache
 def has_label(op: Op) -> bool:
-    """True if the first field of the arg is a name that must be given."""
+    """True if the first field of the arg is a required name."""
     cls = op.arg[-1]
     first = dataclasses.fields(cls)[0] if dataclasses.is_dataclass(cls) else None
     return first is not None and first.name == "name" and first.default is dataclasses.MISSING

@@ -1,4 +1,4 @@
-"""Reads the text form back: `printer.py` has the grammar."""
+"""Read the text form back: `printer.py` has the grammar."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _OPS: dict[str, Op] = {op.name: op for op in Op.all()}
 def parse(text: str, arrays: Arrays | None = None) -> UOp:
     """The root of the graph in the text: the node of the last line.
 
-    `arrays` holds constant arrays by content hash; others must be alive in the process.
-    UserTypeError unless it is a text.
-    InvalidIR, with the line and a caret, where the text is not in the grammar, where an operand is
-    not defined above, or where a type does not agree with the operands.
+    `arrays`: constant arrays by content hash; other arrays must be alive in the process.
+    UserTypeError unless `text` is a text. InvalidIR, with the line and a caret, if the text is not
+    in the grammar, if an operand is not defined above, or if a type does not agree with the
+    operands.
 
     Examples:
         >>> n = uopc.variable("n", 1, 8)
@@ -57,7 +57,7 @@ def parse_header(text: str) -> dict[str, str]:
 
 
 class _LinearText:
-    """A LINEAR being read: its name, its fields and list so far, and the line that opens it."""
+    """A LINEAR being read: its name, its fields and list so far, and its first line."""
 
     def __init__(self, name: str | None, statement: Statement, line: str, number: int) -> None:
         self.name, self.statement, self.line, self.number = name, statement, line, number
@@ -291,7 +291,7 @@ class _Parser:
         return text.replace(" ", "")
 
     def _check_type(self, u: UOp, text: str, column: int) -> None:
-        """InvalidIR if the type differs from that of the operands, apart from its wording."""
+        """InvalidIR if the type differs from the derived type, apart from its wording."""
         given = self.types.text(u)
         _, dims = self._type(text, column)
         shape = u._shape
@@ -329,7 +329,7 @@ def _axis(text: str) -> tuple[int, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that are in no bracket."""
+    """Split at commas outside of brackets."""
     out, depth, start = [], 0, 0
     for i, c in enumerate(text):
         depth += (c in "([{") - (c in ")]}")

@@ -59,7 +59,7 @@ _INSIDE = 60  # characters of an infix expression inside a line of a tree
 
 
 class Namer:
-    """Gives nodes numbers on first sight and keeps them, through all stages of one dump."""
+    """Number nodes on first sight, and keep the numbers through all stages of one dump."""
 
     def __init__(self, given: Mapping[UOp, str] | None = None) -> None:
         self._names: dict[UOp, str] = dict(given or {})
@@ -76,11 +76,11 @@ class Namer:
         return found
 
     def known(self, u: UOp) -> str | None:
-        """The name that a node has, or had before another took it."""
+        """The present or former name of a node."""
         return self._names.get(u) or self._former.get(u)
 
     def items(self) -> Iterator[tuple[UOp, str]]:
-        """The names given so far: each node that has or had one, with it."""
+        """Each node with its present or former name."""
         return itertools.chain(self._former.items(), self._names.items())
 
     def hand_on(self, old: UOp, new: UOp) -> None:
@@ -91,8 +91,8 @@ class Namer:
 
 # ---------------------------------------------------------------- printing
 def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | None = None) -> str:
-    """The graph below `u` as text. `order`: its nodes, if the caller knows them. Without `names`
-    the nodes are numbered in the order of the lines.
+    """The graph below `u` as text. `order`: its nodes, if the caller knows them. Without `names`,
+    number nodes in the order of the lines.
 
     `uopc.parse` reads it again.
 
@@ -126,7 +126,7 @@ def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | Non
 
 
 def _is_block(u: UOp) -> bool:
-    """A list is written as a block, which has no type (so it must be void, as its row says)."""
+    """True for a list that is written as a block: void, because a block has no type."""
     return u.op is Ops.LINEAR and u.dtype is dtypes.void
 
 
@@ -136,7 +136,7 @@ def _kernel_name(u: UOp) -> str:
 
 
 class _RootLines:
-    """The lines of one root and what is below it."""
+    """The lines of a root and the nodes below."""
 
     def __init__(
         self, root: UOp, namer: Namer, referenced: set[UOp], inner: dict[UOp, None]
@@ -150,7 +150,7 @@ class _RootLines:
         self.lines: list[str] = []
 
     def write(self, order: dict[UOp, None] | None) -> None:
-        """Fill `lines` with the nodes in order (None: not known yet); the root is the last."""
+        """Fill `lines` with the nodes in order (None: not known yet), the root last."""
         order = order or walk.toposort(self.root, lambda u: u not in self.inner)
         if _is_block(self.root):
             self._block(order)
@@ -161,7 +161,7 @@ class _RootLines:
                 self._line(u)
 
     def _inline(self, u: UOp) -> bool:
-        """Note the text of `u` inside other lines; False if it needs a line of its own."""
+        """Record the text of `u` for use inside other lines; False if `u` needs a separate line."""
         if op_syntax.is_literal(u):
             self.operands[u] = op_syntax.literal(u)
         elif u in self.inner:
@@ -197,7 +197,7 @@ class _RootLines:
 
     # ------------------------------------------------------------ LINEAR
     def _block(self, order: dict[UOp, None]) -> None:
-        """The list in its order; before it the nodes that it needs and that do not depend on it."""
+        """Write a list in order, after the nodes that it needs and that do not depend on it."""
         within: set[UOp] = set(self.listed)
         for u in order:
             if u in within or u is self.root:
@@ -250,7 +250,7 @@ def short(u: UOp) -> str:
 
 
 def tree(u: UOp) -> str:
-    """The node above its operands, each indented below its user; the first lines of a big graph.
+    """The node above its operands, each indented below its user; for a big graph, the first lines.
 
     A shared node is printed in full once, as `%1 = …`, and later as `%1`.
     """
@@ -290,12 +290,12 @@ def _tree_line(u: UOp, types: TypeText) -> str:
 
 
 def _shown_inside(u: UOp) -> bool:
-    """True if all operands are constants, which stand in the line itself."""
+    """True if all operands are constants, which the node's own line shows."""
     return bool(u.src) and all(op_syntax.is_literal(s) for s in u.src)
 
 
 def _summary(u: UOp, printed: set[UOp]) -> str:
-    """The number of nodes that are not shown, counted up to a limit."""
+    """A line with the number of hidden nodes, counted up to a limit."""
     found = {u}
     stack = [u]
     while stack and len(found) <= _TREE_NODES:

@@ -9,7 +9,7 @@ from uopc.ir.core.uop import UOp
 
 
 def source_lines(nodes: Sequence[UOp]) -> list[str]:
-    """The user's source lines of nodes that have some, by file: `model.py:12-14,20`."""
+    """The user's source lines of nodes, by file: `model.py:12-14,20`."""
     lines: dict[str, set[int]] = {}
     for u in nodes:
         code, line = u.origin

@@ -18,8 +18,8 @@ _DIM_CHARACTERS = 200  # a symbolic dimension longer than this is shown as `?`
 
 
 class TypeText:
-    """Types in one text. `names` has the names of symbolic dimensions there; `known` keeps the
-    types without such names, for other texts with the same nodes.
+    """Types in a text. `names`: the names of symbolic dimensions in the text; `known`: types
+    without such names, to share with other texts of the same nodes.
 
     `!` follows a dtype that the op's rule does not give; `[?]` is a shape that fails.
     """
@@ -31,7 +31,7 @@ class TypeText:
         self._broken: set[UOp] = set()
 
     def text(self, u: UOp) -> str:
-        """The type after ` : `, or an empty string where the op's rule gives void."""
+        """The type after ` : `; an empty string if the op's rule gives void."""
         found = self._known.get(u)
         if found is not None:
             return found
@@ -56,13 +56,13 @@ class TypeText:
         return text
 
     def _write(self, dtype: DType, dims: Shape | None) -> tuple[str, bool]:
-        """A type, and whether it is the same in every text: it has no names."""
+        """A type, and True if it has no names and so is the same in every text."""
         inner = self._listed(dims)
         is_fixed = dims is None or all([type(d) is int for d in dims])
         return f"{dtype.short}[{inner}]" if inner else dtype.short, is_fixed
 
     def dims(self, u: UOp) -> str:
-        """The dimensions of a node, such as `4, n`; `?` where the op's rule cannot give them."""
+        """The dimensions of a node, such as `4, n`; `?` if the op's rule fails."""
         return self._listed(self._shape(u))
 
     def _listed(self, dims: Shape | None) -> str:
@@ -71,7 +71,7 @@ class TypeText:
         return ", ".join([self.dim(d) for d in dims])
 
     def _shape(self, u: UOp) -> Shape | None:
-        """The shape, or None where the op's rule cannot give one."""
+        """The shape; None if the op's rule fails."""
         if u._shape is not None:
             return u._shape  # type: ignore[no-any-return]
         if self._broken and any(s in self._broken for s in u.src):

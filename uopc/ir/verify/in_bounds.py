@@ -1,9 +1,9 @@
 """Check that every access to storage of known size stays inside of it, under its guards.
 
 The bounds of an index under its guards may prove that the access is inside. Else the check tries
-values of loops and variables: all of them if they are few, which is a proof too, else mostly the
-least and greatest. Each access is *inside* (proved), *outside* (with values at which it happens) or
-*not proved*, such as an index that is loaded from memory.
+values of loops and variables: all values if they are few, which also proves, else mostly the least
+and greatest. Each access is *inside* (proved), *outside* (with values at which it happens) or *not
+proved*, such as an index that is loaded from memory.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckedAccess:
-    """One index of one access: `index` into `size` elements of `address`'s storage by `user`.
+    """An index of an access: `index` into `size` elements of `address`'s storage by `user`.
 
-    `low` and `high` are the proved bounds of the index; at the values `at` it is outside.
+    `low` and `high` are the proved bounds of the index; `at`: values at which the index is outside.
     """
 
     user: UOp
@@ -87,10 +87,10 @@ def verify_with_bounds(
 
 
 def verify_bounds(graph: UOp, stage: str = "", assuming: Sequence[UOp] = ()) -> list[CheckedAccess]:
-    """The accesses of a kernel (level indexed to linear) that are not proved.
+    """The unproved accesses of a kernel (level indexed to linear).
 
-    `assuming`: conditions on variables that hold. InvalidIR if an access is outside, with its
-    index, the bounds of the index and the storage's size.
+    `assuming`: true conditions on variables. InvalidIR if an access is outside, with its index, the
+    bounds of the index and the storage's size.
     """
     left = []
     for access in accesses(graph, assuming):
@@ -118,7 +118,7 @@ def accesses(graph: UOp, assuming: Sequence[UOp] = ()) -> list[CheckedAccess]:
 
 
 def _uses(nodes: Iterable[UOp]) -> Iterator[tuple[Access, tuple[UOp, ...], frozenset[UOp]]]:
-    """Every access to storage, with the conditions on its user and the loops around that."""
+    """Every access to storage, with the conditions on its user and the loops around the user."""
     around: list[UOp] = []  # conditions of the IFs around a statement of a list
     ended: set[UOp] = set()  # loops of a list; their CARRYs are read after them too
     for u in nodes:
@@ -140,14 +140,14 @@ def _uses(nodes: Iterable[UOp]) -> Iterator[tuple[Access, tuple[UOp, ...], froze
 
 
 def _gates(access: UOp) -> list[UOp]:
-    """The conditions of a LOAD or STORE; a value that is INVALID is not written."""
+    """The conditions of a LOAD or STORE, including that a stored value is not INVALID."""
     first = {Ops.LOAD: 1, Ops.STORE: 2}.get(access.op, len(access.src))
     valid = index_maps.ungated(access.src[1])[1] if access.op is Ops.STORE else None
     return [*access.src[first:], *([] if valid is None else [valid])]
 
 
 def _checked(a: Access, given: UOp | None, around: frozenset[UOp]) -> Iterator[CheckedAccess]:
-    """The results for each index of an access, where a condition is given."""
+    """The results for each index of an access under a condition."""
     dims = shapes.shape(a.storage)
     if len(a.index) == 1 and len(dims) > 1:  # flat
         dims = (shapes.size(dims),)
@@ -167,7 +167,7 @@ def _checked(a: Access, given: UOp | None, around: frozenset[UOp]) -> Iterator[C
 def _check(
     x: UOp, size: Dim, condition: UOp | None, loops: tuple[UOp, ...]
 ) -> tuple[Any, Any, Verdict, dict[str, int]]:
-    """The bounds of an index, the verdict, and values at which it is outside."""
+    """The bounds of an index, the verdict, and values at which the index is outside."""
     x = simplify.simplify(_as_arithmetic(x))
     if condition is not None and condition.op is Ops.CONST and not np.any(condition.arg):
         return 0, -1, Verdict.INSIDE, {}
@@ -198,7 +198,7 @@ def _is_below(x: UOp, high: int, size: Dim, constraints: Constraints) -> bool:
 
 # ---------------------------------------------------------------- guards
 def _constraints_of(condition: UOp | None) -> Constraints:
-    """The constraints that a condition, also one with = and ≠, sets on the integers in it."""
+    """The constraints of a condition, also with = and ≠, on its integers."""
     conjuncts = [] if condition is None else walk.flatten(condition)
     constraints = conditions.constraints_of(conjuncts)
     for v in conjuncts:
@@ -216,7 +216,8 @@ def _constraints_of(condition: UOp | None) -> Constraints:
 
 
 def _in_loop(r: UOp, constraints: Constraints) -> Constraints:
-    """Add r < end, for each operand of the end that is a minimum. Numbers are known already."""
+    """Add the constraint r < end, for each operand if the end is a minimum. Skip constants, whose
+    bounds are already known."""
     facts = []
     for end in walk.flatten(simplify.simplify(r.src[0]), Ops.MIN):
         if affine.is_const(end):
@@ -253,7 +254,7 @@ def _cases(x: UOp, loops: Sequence[UOp], constraints: Constraints) -> list[Const
 def _bounds_under(x: UOp, constraints: Constraints) -> tuple[int, int]:
     """Bounds of an integer under constraints.
 
-    Variables with these bounds replace what is constrained: the atoms and one sum at a time.
+    Variables with these bounds replace constrained atoms, and one constrained sum at a time.
     """
     low, high = intersect(bounds.bounds(x), constraints.get(x, EVERYTHING))
     if x.dtype.kind != "index":
@@ -277,7 +278,8 @@ _arithmetic_of: dict[UOp, UOp] = compile_scoped({})  # indices have parts in com
 
 
 def _as_arithmetic(root: UOp) -> UOp:
-    """Shifts and masks of indices as products, quotients and remainders. Inside of an arena."""
+    """Rewrite shifts and masks of indices as products, quotients and remainders. Call in an arena.
+    """
     done = _arithmetic_of
     if root not in done:
         for u in walk.toposort(root, lambda u: u not in done):
@@ -343,7 +345,7 @@ def _is_known(u: UOp) -> bool:
 
 
 def _all_points(free: list[UOp]) -> Points | None:
-    """All combinations; None if they are too many, or a loop's length depends on others."""
+    """All combinations of values; None if too many, or if a loop's length depends on others."""
     loops = [u for u in free if u.op in (Ops.RANGE, Ops.SPECIAL)]
     known = all([affine.is_const(u.src[0]) for u in loops])
     spans = [range(low, high + 1) for low, high in map(bounds.bounds, free)]

@@ -1,4 +1,4 @@
-"""The checks of one node against the row of its op, by invariant."""
+"""The checks of a node against its op's row, by invariant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WIDE: Final = ("upcast", "unroll", "lane")
 
 
 def verify_node(u: UOp) -> None:
-    """InvalidIR when a node alone, at whatever level, does not fit the row of its op."""
+    """InvalidIR if a node does not fit its op's row, at any level."""
     broken = misfit(u)
     if broken is not None:
         raise InvalidIR(f"invariant {broken[0]}: {broken[1]}\n  {describe(u)}{made_at(u)}")
@@ -37,7 +37,7 @@ OF_ROW: Final = ("operand-count", "arg-type", "result-dtype")
 
 @memo  # a pass leaves most nodes as they are
 def misfit(u: UOp) -> tuple[str, str] | None:
-    """The first invariant of OF_ROW that a node breaks, at whatever level, and the fault."""
+    """The first invariant of OF_ROW that a node breaks, at any level, and the fault."""
     for name in OF_ROW:
         problem = CHECKS[name](u)
         if problem is not None:
@@ -153,7 +153,7 @@ _DIM_TYPES: Final = {int, type(None)}
 
 
 def _dims_arg(dims: object, sources: tuple[UOp, ...]) -> str | None:
-    """Integers, and None for each source."""
+    """Check the arg: integers, and None for each source."""
     if not isinstance(dims, tuple) or not _DIM_TYPES.issuperset(map(type, dims)):
         return f"the dimensions are {dims!r}, expected integers or None"
     if dims.count(None) != len(sources):
@@ -257,7 +257,7 @@ _NO_FLOAT = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR))
 
 
 def _operand_kind(u: UOp) -> str | None:
-    """The dtypes that an elementwise op has a meaning for."""
+    """Check that an elementwise op has a meaning for the dtypes."""
     t, wanted = u.src[0].dtype.scalar, ""
     if is_invalid(u.src[0]):
         return None

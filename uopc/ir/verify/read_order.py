@@ -1,9 +1,10 @@
-"""The check that a kernel says of a read whether it is before or after a store to its element.
+"""Check that a kernel orders each read before or after a store to the same element.
 
     before = o[i];  s = o[i].store(1.0);  after = o.after(s)[i]
 
-A read sees the stores below it, and comes before the stores that are above it. Nothing else orders
-a read and a store in one iteration of their loops, so that the value would depend on chance.
+A read sees the stores below it, and comes before the stores above it. Nothing else orders a read
+and a store in one iteration of their loops, so the value of an unordered read would depend on
+chance.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def verify_read_order(kernel: UOp) -> None:
 @memo_last
 def unordered_reads(kernel: UOp) -> list[tuple[UOp, str]]:
     """The reads of a kernel that may come before or after a store to their element, each with the
-    problem. None at level linear, where the list is the order."""
+    problem. Empty at level linear, because the list is the order."""
     return [] if kernel.op is Ops.LINEAR else list(_unordered(with_loops(kernel)))
 
 
@@ -63,7 +64,7 @@ def _unordered(kernel: UOp) -> Iterator[tuple[UOp, str]]:
 
 
 def _accesses(nodes: list[UOp]) -> tuple[dict[UOp, list[UOp]], dict[UOp, list[Read]]]:
-    """The STOREs to each storage, and the reads of those that have some."""
+    """The STOREs to each storage, and the reads of storage with STOREs."""
     stores: dict[UOp, list[UOp]] = {}
     for u in nodes:
         if u.op is Ops.STORE:
@@ -76,14 +77,14 @@ def _accesses(nodes: list[UOp]) -> tuple[dict[UOp, list[UOp]], dict[UOp, list[Re
 
 
 def _addresses_read(u: UOp) -> list[UOp]:
-    """The addresses among the operands of a node whose elements it reads."""
+    """The operands of a node that are addresses of elements it reads."""
     first = u.op in (Ops.STORE, Ops.INDEX, Ops.AFTER)  # the first operand is an address, or storage
     return [s for s in operands(u)[first:] if before_effects(s).op is Ops.INDEX]
 
 
 def _beside(a: UOp, b: UOp) -> bool:
-    """True if each value is in a loop that is not around the other: parts of a cut loop, for
-    example, which use one register in turn."""
+    """True if each value is in a loop that does not contain the other value: such as parts of a cut
+    loop, which use one register in turn."""
     one, two = ranges.ranges(a), ranges.ranges(b)
     return not one <= two and not two <= one
 
@@ -127,7 +128,7 @@ def _may_meet(read: Read, store: UOp) -> bool:
 
 
 def _is_below(a: UOp, b: UOp) -> bool:
-    """True if bounds prove a < b, also those of ranges with symbolic ends."""
+    """True if bounds prove a < b, including bounds of ranges with symbolic ends."""
     constant, terms = affine.form(affine.sub(b, a))
     parts = [affine.scaled(m, abs(f)) for m, f in terms.items()]
     taken = [p for p, f in zip(parts, terms.values()) if f < 0]
@@ -137,7 +138,7 @@ def _is_below(a: UOp, b: UOp) -> bool:
 
 
 def _index(address: UOp) -> Index | None:
-    """The index of an address, () for a scalar; None if it is more than one INDEX into storage."""
+    """The index of an address, () for a scalar; None for several nested INDEX nodes."""
     u = before_effects(address)
     if u.op.is_storage:
         return ()

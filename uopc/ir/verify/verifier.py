@@ -37,9 +37,10 @@ Problems = Iterator[tuple["UOp", str]]  # a node, and the fault with what was ex
 
 
 def verify(graph: UOp, level: Level, stage: str = "", outside: bool = False) -> None:
-    """InvalidIR when the graph, or a kernel that it calls, breaks an invariant of the level.
+    """InvalidIR if the graph, or a kernel that it calls, breaks an invariant of the level.
 
-    `outside`: no pass has noted a shape in it, so that shapes are known to follow the rules.
+    `outside`: True if no pass has recorded a shape in the graph, so that shapes surely follow the
+    rules.
     """
     work: list[tuple[UOp, Level]] = [(graph, level)]
     done: set[tuple[UOp, Level]] = set()
@@ -70,7 +71,8 @@ def _body_level(body: UOp, caller: Level) -> Level:
 def _problems(
     root: UOp, nodes: list[UOp], level: Level, outside: bool, given: bool
 ) -> Iterator[tuple[UOp, str, str]]:
-    """The nodes that break an invariant, its name, and the fault with what was expected."""
+    """Yield each node that breaks an invariant, the invariant's name, and the fault with the
+    expectation."""
     wanted = Ops.LINEAR if level & (LINEAR | PROGRAM) else Ops.SINK
     if level is not TENSOR and root.op is not wanted:
         yield root, "legal-op", f"the root is {root.op.name}, expected {wanted.name}"
@@ -87,7 +89,7 @@ def _problems(
 def _problems_of_nodes(
     root: UOp, nodes: list[UOp], level: Level, outside: bool
 ) -> Iterator[tuple[UOp, str, str]]:
-    """Those that a node and its operands show."""
+    """Yield the problems that a node and its operands show."""
     checks = [(name, check) for name, check in CHECKS.items() if _holds(name, level)]
     ops = {u.op for u in nodes}
     misplaced = {op for op in ops if not op.levels & level}
@@ -116,10 +118,10 @@ _OF_ARG_AND_SHAPE: _Checks = [*_OF_ARG, ("shape-rule", CHECKS["shape-rule"])]
 
 
 class _ChecksLeft:
-    """The checks that are left of a node in a tensor graph from outside.
+    """The remaining checks of a node in a tensor graph from outside.
 
-    The other checks ask for its op and dtype, and for those of its operands: once for nodes that
-    are equal in these. A shape that is known follows the rule, and sizes are checked once.
+    All other checks depend only on the ops and dtypes of the node and its operands, and run once
+    for equal ones. A known shape follows the rule, and sizes are checked once.
     """
 
     def __init__(self) -> None:
@@ -140,7 +142,7 @@ class _ChecksLeft:
 
 @functools.cache
 def _holds(name: str, level: Level) -> bool:
-    """True if an invariant holds at a level (at all of them, if there are several)."""
+    """True if an invariant applies at a level (at all levels, if there are several)."""
     return INVARIANTS[name][0] & level == level
 
 
@@ -164,7 +166,7 @@ def _closed_once(root: UOp, nodes: list[UOp]) -> Problems:
 
 
 def _nested(root: UOp, nodes: list[UOp]) -> Problems:
-    """All nodes that close a range agree on the ranges around it."""
+    """Check that all nodes that close a range agree on the ranges around it."""
     around: dict[UOp, set[UOp]] = {}
     for u in nodes:
         closed = ranges.closed_ranges(u)
@@ -216,7 +218,7 @@ def _carries(end: UOp) -> Problems:
 
 
 def _defined_before_use(root: UOp, nodes: list[UOp]) -> Problems:
-    """Each value stands once, its operands before it and in no block that has ended since."""
+    """Check that each value stands once, with its operands before it and in no ended block."""
     home: dict[UOp, UOp | None] = {}  # node → the block that knows it; None is all of the list
     outer: dict[UOp, UOp | None] = {}  # block → the one around it
     running: list[UOp | None] = [None]
@@ -240,7 +242,7 @@ def _defined_before_use(root: UOp, nodes: list[UOp]) -> Problems:
 
 
 def _threads_meet(root: UOp, nodes: list[UOp]) -> Problems:
-    """No loop or branch around a BARRIER or EXCHANGE differs between threads."""
+    """Check that no loop or branch around a BARRIER or EXCHANGE differs between threads."""
     differs: set[UOp] = set()
     opened: list[UOp] = []
     for u in root.src:
@@ -258,7 +260,7 @@ def _threads_meet(root: UOp, nodes: list[UOp]) -> Problems:
 
 # ---------------------------------------------------------------- calls
 def _arguments_fit(root: UOp, nodes: list[UOp]) -> Problems:
-    """The arguments of calls fit the parameters of their bodies."""
+    """Check that the arguments of calls fit the parameters of their bodies."""
     params: dict[UOp, list[UOp]] = {}
     for u in nodes:
         if u.op is not Ops.CALL:
@@ -274,7 +276,7 @@ def _arguments_fit(root: UOp, nodes: list[UOp]) -> Problems:
 
 
 def _operands_fit(nodes: list[UOp]) -> Problems:
-    """The FUNCTION of an APPLY is arithmetic on NUMBERs, and the operands fit these."""
+    """Check that the FUNCTION of an APPLY is arithmetic on NUMBERs that the operands fit."""
     bodies: dict[UOp, list[UOp]] = {}
     for u in nodes:
         if u.op is not Ops.APPLY or u.src[0].op is not Ops.FUNCTION:
@@ -296,7 +298,7 @@ def _operands_fit(nodes: list[UOp]) -> Problems:
 
 
 def _argument(param: UOp, args: tuple[UOp, ...], stored: bool) -> str | None:
-    """The reason why an argument does not fit; `stored`: only storage fits a PARAM."""
+    """The reason why an argument does not fit, or None; `stored`: only storage fits a PARAM."""
     slot = param.arg.slot
     if not 0 <= slot < len(args):
         return f"the kernel has a parameter in slot {slot}, but gets {len(args)} arguments"
@@ -315,7 +317,7 @@ def _all_fit(root: UOp, nodes: list[UOp]) -> Problems:
 
 
 def _loops_enclose(root: UOp, nodes: list[UOp]) -> Problems:
-    """The loops around calls are of kind outer, and each encloses calls that follow each other."""
+    """Check that loops around calls are of kind outer, and that each encloses consecutive calls."""
     ended: set[UOp] = set()
     around: tuple[UOp, ...] = ()
     for u in root.src:
@@ -335,8 +337,8 @@ def _loops_enclose(root: UOp, nodes: list[UOp]) -> Problems:
 
 
 def _written_storage(root: UOp, nodes: list[UOp]) -> Problems:
-    """A STORE writes to storage. A tensor graph may store to a value: to a copy of it, which an
-    AFTER of the value gives; an AFTER of another value has nothing to wait for."""
+    """Check that a STORE writes to storage. A tensor graph may store to a value: an AFTER of the
+    value then shows a copy with the store. An AFTER of another value has nothing to wait for."""
     whole = level_of(root) is TENSOR
     stems, known = _stems(nodes), dict[UOp, UOp]()
     written = {stems[u.src[0]] for u in nodes if whole and u.op is Ops.STORE}
@@ -352,7 +354,7 @@ def _written_storage(root: UOp, nodes: list[UOp]) -> Problems:
 
 
 def _stems(nodes: list[UOp]) -> dict[UOp, UOp]:
-    """The node that each one is a view of, maybe after effects; itself if it is none."""
+    """By node: the node that it views, perhaps after effects; the node itself if it is no view."""
     found: dict[UOp, UOp] = {}
     for u in nodes:
         through = u.op.movement or u.op in _VIEWS
@@ -369,7 +371,7 @@ def _reads_ordered(root: UOp, nodes: list[UOp]) -> Problems:
 
 
 def _one_integer(root: UOp, nodes: list[UOp]) -> Problems:
-    """A VARIABLE is a number. One with lanes stands for a vector inside the simplifier alone."""
+    """Check that a VARIABLE is a scalar. Only the simplifier uses VARIABLEs with lanes."""
     for u in nodes:
         if u.op is Ops.VARIABLE and u.dtype.lanes > 1:
             yield u, f"the dtype is {u.dtype.name}, expected index"
