@@ -104,8 +104,8 @@ def written_slot(value: UOp) -> int | None:
 
 
 def written_argument(u: UOp) -> UOp | None:
-    """The argument of a call that a GETTUPLE returns after the FUNCTION's body wrote to it. None
-    for any other node, which is a new value."""
+    """The argument of a call that a GETTUPLE returns, written by the FUNCTION's body. None if the
+    node is a new value."""
     if u.op is not Ops.GETTUPLE or u.src[0].op is not Ops.CALL:
         return None
     function, *args = u.src[0].src

@@ -182,7 +182,7 @@ unequal = comparison(lambda x, y: (not _equal(x, y)[1], not _equal(x, y)[0]))
 
 
 def bit_and(u: Node, x: Interval, y: Interval) -> Interval | None:
-    """The bounds of a AND; known if an operand is not negative."""
+    """The bounds of an AND; known if an operand is not negative."""
     if _is_bool(u):
         return minimum(u, x, y)
     highs = [high for low, high in (x, y) if low >= 0]

@@ -126,7 +126,7 @@ def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | Non
 
 
 def _is_block(u: UOp) -> bool:
-    """True for a list that is written as a block: void, because a block has no type."""
+    """True for a void LINEAR, which is written as a block because a block has no type."""
     return u.op is Ops.LINEAR and u.dtype is dtypes.void
 
 
