@@ -41,8 +41,8 @@ _made: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
 
 
 def worth_computing(request: Request, machine: Target) -> tuple[Request, list[UOp]]:
-    """The values of a CPU request to compute once; none for other devices. The request has products
-    in the matrix units of `machine`, so no other machine may run the program."""
+    """The request, with products in the matrix units of `machine`, so that no other machine may run
+    the program; and its values to compute once, none if the device is no CPU."""
     on_cpu = request.device.partition(":")[0] == "cpu"
     if not on_cpu or request.structure == "kernel" or not request.facts.of(Ops.DATA):
         return request, []

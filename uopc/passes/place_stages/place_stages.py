@@ -205,7 +205,8 @@ class _StagePlacement:
         return self.facts.of[u].elements >= self.facts.of[u.src[0]].elements
 
     def _unravelled(self, demands: list[Demand]) -> fusion_cost.StorageChoice:
-        """The demands, unless an index has too many divisions to compute a movement in place."""
+        """Decide for a movement: it is only index arithmetic, unless its index has too many
+        divisions."""
         deepest = max([lookup_tables.divisions(x) for d in demands for x in d.index], default=0)
         if deepest <= lookup_tables.MOST_DIVISIONS:
             return fusion_cost.StorageChoice(False, "only an index")

@@ -62,9 +62,9 @@ def _check_lowered(facts: GraphFacts, cpu: bool) -> None:
 
 
 def _check_devices(facts: GraphFacts, device: str, alone: bool) -> None:
-    """UserError if operands are on several devices, or an argument is on a device that does not
-    exist or differs from the program's. Unsupported for a COPY to such a device. `alone`: the
-    program is for its own device only."""
+    """UserError if operands are on several devices, or an argument is on another device than the
+    program's; another CPU is allowed to a program for a CPU, unless the program is for its own
+    device `alone`. Unsupported for a COPY to a device that is not allowed."""
     several = not GroupOp.Several.isdisjoint(facts.by_op)
     places = devices.devices(facts.graph) if facts.naming or several else {}
     own = devices.named(device)

@@ -35,7 +35,8 @@ def clamped(a: UOp, b: UOp) -> UOp:
 # ---------------------------------------------------------------- chunks for threads
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """The `count` chunks, each of `size` iterations (the last may be shorter), of a loop."""
+    """The `count` chunks of a loop: each has `size` iterations, except for the last, which has
+    `last`."""
 
     count: int
     size: int

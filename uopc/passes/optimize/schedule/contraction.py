@@ -389,8 +389,8 @@ def _order_loops(
 ) -> tuple[UOp, UOp]:  # fmt: skip
     """Put rows inside of columns, so that all rows use a panel of b, `wide` columns, in turn;
     return the lane and row loops. If windows of b overlap along another loop, block that loop so
-    that a block fills half of L2. If windows overlap along the columns and b does not fit half of
-    L2, columns stay outside, and each panel packs its own windows."""
+    that a block fills half of L2. If windows overlap along the columns and fit half of L2, rows
+    stay outside; if they do not fit, each panel packs its own windows."""
     row, lane = c.row, c.lane
     around = [r for r in windows if r is not lane]
     if around:

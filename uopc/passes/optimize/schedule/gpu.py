@@ -204,8 +204,8 @@ def _overlap_loads(s: Scheduler, r: UOp, wide: int) -> None:
 
 def _block_loops(k: Nest, reduces: list[UOp], readable: list[UOp]) -> set[UOp] | None:
     """The loops around a block: the loops around the reduces that the block shares. A block
-    recomputes the reduces that use only some of these loops. Allow that for short reduces only, and
-    for none that is separate from the row."""
+    recomputes the reduces that use only some of these loops. Allow that only if it adds little
+    work, and no reduce is in other loops."""
     loops = {u: _around(k, u) for u in reduces}
     work = {u: _runs(loops[u]) * _runs(ranges.closed_ranges(u)) for u in reduces}
     best: set[UOp] | None = None

@@ -197,7 +197,7 @@ def copies_taken(k: Nest, r: UOp) -> dict[UOp, int]:
 
 
 def _chooses(u: UOp, r: UOp) -> bool:
-    """True if a node is a WHERE whose condition depends on no other loop."""
+    """True if a node is a WHERE whose condition depends on the loop and on nothing else."""
     if u.op is not Ops.WHERE or ranges.ranges(u.src[0]) != {r}:
         return False
     nodes = walk.toposort(u.src[0], gate=lambda v: v.op.is_alu)
