@@ -31,8 +31,8 @@ def without(plan: Plan, values: Mapping[str, Any]) -> Plan:
 
 
 def with_values(plan: Plan, arrays: Mapping[int, AnyArray], values: Mapping[str, Any]) -> Plan:
-    """Fix variables of the plan: the given ones, and the sizes of these arrays, by number, which
-    stay arguments. UserError for an array that is written or does not fit."""
+    """Fix variables of the plan: the given ones, and those that the sizes of `arrays` (by number)
+    decide. The arrays stay arguments. UserError for an array that is written or does not fit."""
     for i in arrays:
         if plan.arguments[i].writable:
             label = label_of(plan.arguments[i])

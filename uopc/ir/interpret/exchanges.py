@@ -33,8 +33,8 @@ class Exchanged(traffic.ExchangeMoves, Protocol):
 def over_mesh(
     kind: str, arg: Exchanged, dtype: DType, mesh: Mesh, given: Sequence[Array]
 ) -> list[Array]:
-    """Result of an exchange on each device of a mesh, given every device's input. `kind`: of the
-    op."""
+    """The result of an exchange on each device of a mesh, given every device's input. `kind`: of
+    the op."""
     if mesh.parts(arg.axes) != arg.parts:
         raise InvalidIR(f"{kind}: {arg.parts} parts on a mesh of {mesh.shape}")
     got: list[Array] = [np.empty(0)] * len(given)

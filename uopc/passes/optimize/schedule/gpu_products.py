@@ -71,7 +71,7 @@ def _loops(s: Scheduler, product: Contraction) -> tuple[UOp, UOp, UOp] | None:
 def _cost(s: Scheduler, b: ThreadBlocking, loops: tuple[UOp, UOp, UOp], lanes: int) -> float | None:
     """The cost of a step of the depth on the busiest multiprocessor: each thread reads the factors
     of its tile and multiplies them. If threads are few, they wait as long as more threads would
-    work. None where most of the tiles would be padding."""
+    work. None if most of the tiles would be padding."""
     row, column = [length_of(q) or 1 for q in loops[:2]]
     down, across = b.sizes(lanes)
     blocks = -(-row // down) * -(-column // across)
