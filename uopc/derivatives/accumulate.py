@@ -27,7 +27,7 @@ class Accumulate(DerivativeRule):
 
     kind = "linear"
 
-    def alone(self, u: UOp) -> int:
+    def batch_dimensions(self, u: UOp) -> int:
         return int(min(u.arg.axes))
 
     def push(self, u: UOp, tangents: Sequence[Value]) -> Value:
@@ -132,10 +132,10 @@ class Others(OfBody):
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
         return [None, *type(self).pull_all([self._apart(u)], [u.src[1]], [cotangent])]
 
-    def alone(self, u: UOp) -> int:
+    def batch_dimensions(self, u: UOp) -> int:
         return int(min(u.arg.details, default=0))
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         return others(operands[0], [axis + 1 for axis in u.arg.details])
 
     def _apart(self, u: UOp) -> UOp:
@@ -195,6 +195,6 @@ class Product(DerivativeRule):
             summed_to(product(cotangent, a), shapes.shape(b)) if wanted[2] else None,
         ]
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         rank = len(shapes.shape(u))
         return product(*[front_aligned(v, rank) if b else v for v, b in zip(operands, batched)])

@@ -29,7 +29,7 @@ class SortRule(DerivativeRule):
     def pull(self, u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
         return [None, gather.transposed(self._read(u), cotangent)]
 
-    def alone(self, u: UOp) -> int:
+    def batch_dimensions(self, u: UOp) -> int:
         return len(shapes.shape(u)) + int(u.arg.details[0])
 
     def _read(self, u: UOp) -> UOp:
@@ -37,7 +37,7 @@ class SortRule(DerivativeRule):
         axis += len(shapes.shape(a))
         return indexing.gather(a, axis, sorting.argsort(a, axis, bool(descending)))
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         axis, descending = u.arg.details
         return sorting.sort(operands[0], axis, bool(descending))
 
@@ -45,7 +45,7 @@ class SortRule(DerivativeRule):
 class ArgSort(DerivativeRule):
     """Indices have no derivative."""
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         axis, descending = u.arg.details
         return sorting.argsort(operands[0], axis, bool(descending))
 
@@ -56,7 +56,7 @@ class Scatter(DerivativeRule):
     kind = "linear"
     op: Op | None = None
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         a, places, value = operands
         rows, *rest = shapes.shape(u)
         (count,) = shapes.shape(u.src[2])

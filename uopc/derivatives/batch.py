@@ -61,7 +61,7 @@ def batched_node(u: UOp, n: Dim, done: Batch) -> UOp:
     if u.op is Ops.PRIMITIVE:
         given = [done.get(s, s) for s in u.src[1:]]
         which = [s in done for s in u.src[1:]]
-        return fit(primitives.rule_of(u).again(u, given, which, n), (n, *dims))
+        return fit(primitives.rule_of(u).apply_batch(u, given, which, n), (n, *dims))
     if u.op in (Ops.CALL, Ops.TUPLE):
         return u
     rule = RULES.get(u.op)

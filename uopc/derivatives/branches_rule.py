@@ -47,7 +47,7 @@ class Branches(OfBody):
         made = dict(zip(asked, _choose_derivative(u, found, asked, given | moved)))
         return [None, None, None, *[made.get(s) for s in given]]
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         """Batch the branches. If each row chooses its own branch, all arguments get the batch, so
         that derivatives choose before they add up rows."""
         which, _, *arguments = operands

@@ -49,11 +49,11 @@ class Cofactors(DerivativeRule):
             None if v is None else summed_to(v, shapes.shape(s)) for v, s in zip(found, u.src)
         ]
 
-    def alone(self, u: UOp) -> int:
+    def batch_dimensions(self, u: UOp) -> int:
         dims = shapes.shape(u)
         return len(dims) - 2 if all([shapes.shape(s) == dims for s in u.src[1:]]) else 0
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         given = [
             a if b else movement.reshape(a, (1, *shapes.shape(a)))
             for a, b in zip(operands, batched)

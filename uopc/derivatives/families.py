@@ -27,7 +27,7 @@ from uopc.tensor.primitive import primitive
 class _Family(Partials):
     """`details`: the index of the function in its family."""
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         rank = len(shapes.shape(u))
         aligned = [front_aligned(a, rank) if b else a for a, b in zip(operands, batched)]
         return self.made(u.arg.details[0], *aligned)

@@ -30,10 +30,10 @@ class _Batched(DerivativeRule):
     kind = "linear"
     kernel: Kernel
 
-    def alone(self, u: UOp) -> int:
+    def batch_dimensions(self, u: UOp) -> int:
         return 1
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         flat = []
         for a, b in zip(operands, batched):
             batch, *rest = shapes.shape(a)[1:] if b else shapes.shape(a)
@@ -193,17 +193,17 @@ def _det(u: UOp, tangents: Sequence[Value]) -> Value:
 class _Determinant(_FactorizationRule):
     """Its operand may have any batch."""
 
-    def alone(self, u: UOp) -> int:
+    def batch_dimensions(self, u: UOp) -> int:
         return len(shapes.shape(u))
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         return self.kernel(u, operands)
 
 
 class _Sign(DerivativeRule):
     """The sign of a determinant has no derivative."""
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         return linear_algebra.slogdet(operands[0])[0]
 
 

@@ -61,7 +61,7 @@ class _Elementwise(Partials):
         super().__init__(None, *[p and _without_value(wide(p)) for p in partials])
         self._function = function
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         rank = len(shapes.shape(u))
         aligned = [front_aligned(a, rank) if b else a for a, b in zip(operands, batched)]
         return (self._function or getattr(float_functions, u.arg.name))(*aligned)

@@ -47,12 +47,12 @@ class DerivativeRule:
         """`pull` for a joint rule, from the cotangents of the results by number."""
         raise NotImplementedError
 
-    def alone(self, u: UOp) -> int:
+    def batch_dimensions(self, u: UOp) -> int:
         """The number of leading batch dimensions: the op applies the same function to the operands
         at each index of these dimensions, which have the same sizes in all operands."""
         return 0
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         """Apply a PRIMITIVE's function to operands, of which some have a leading batch of n."""
         raise NotImplementedError
 

@@ -207,7 +207,7 @@ class Scan(OfBody):
         return made[loop.count :]
 
     # ------------------------------------------------------------ batches
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         details = (0, *u.arg.details[1:])
         made = _of_batch(details, u.src[1:], tuple(operands), tuple(batched), n)
         return made[int(u.arg.details[0])]
@@ -299,7 +299,7 @@ class While(OfBody):
             f" number of steps is given{made_at(u)}"
         )
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         """Batch the loop: each row stops by itself, and the loop runs until all rows stopped."""
         body, count = u.src[1], int(u.arg.details[1])
         own, constants = u.src[2 : 2 + count], u.src[2 + count :]

@@ -116,7 +116,7 @@ def _reads(u: UOp, demands: Mapping[UOp, Mapping[Any, Any]], known: dict[UOp, st
 
 def _decided(u: UOp, notes: Mapping[str, Any]) -> tuple[bool, str, tuple[float, float] | None]:
     choice = notes["choices"].get(u)
-    costs = (choice.again, choice.once) if choice is not None and choice.once else None
+    costs = (choice.recomputed, choice.once) if choice is not None and choice.once else None
     if u.op.is_storage:
         return False, _STORAGE, None
     if u in notes["stored"]:

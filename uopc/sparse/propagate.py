@@ -321,7 +321,7 @@ class Propagation:
         """
         given = [s for s in dict.fromkeys(operands(u)) if self._of(s)]
         dims = _dims(u)
-        lead = dims[: rule.alone(u)]
+        lead = dims[: rule.batch_dimensions(u)]
         lead = lead if all([_dims(s)[: len(lead)] == lead for s in given]) else ()
         count, rest = math.prod(lead), math.prod(dims[len(lead) :])
         of_place = Columns(self.columns)

@@ -279,7 +279,7 @@ class _UserRule(DerivativeRule):
         self.custom, self.form, self.fixed, self._closed = custom, form, fixed, closed
         self.mapped: dict[Any, str] = {}
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         return _again(self, u, operands, batched, n)
 
     def told(
@@ -368,7 +368,7 @@ class _OfBatch(DerivativeRule):
         self.custom: _Custom = rule.custom
         self.mapped: dict[Any, str] = {}
 
-    def again(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
+    def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:
         return _again(self, u, operands, batched, n)
 
     def check(self, u: UOp, active: Sequence[bool]) -> None:

@@ -34,7 +34,7 @@ def is_ordered(kernel: UOp, r: UOp, own_storage: bool = False) -> bool:
     if any(is_overwritten(u, r) for u in stored):
         return True
     return any(
-        r in target.loops and r in access.loops and not _apart(target, access, r)
+        r in target.loops and r in access.loops and not _never_meet(target, access, r)
         for target, access in _meetings(kernel)
         if target.storage not in own
     )
@@ -90,7 +90,7 @@ def _is_scattered(target: Access) -> bool:
     )  # fmt: skip
 
 
-def _apart(target: Access, access: Access, r: UOp) -> bool:
+def _never_meet(target: Access, access: Access, r: UOp) -> bool:
     """True if two iterations of r never meet: the step of r exceeds the range of all shorter steps,
     and the entire range of r is below all longer steps. Loops around r are fixed."""
     (first, one), (second, two) = target.form, access.form

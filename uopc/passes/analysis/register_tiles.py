@@ -12,30 +12,30 @@ from uopc.target import Figures
 
 @functools.lru_cache(maxsize=4096)  # few tiles fit the registers, and each contraction tries all
 def step_cycles(
-    rows: int, vectors: int, vector_bytes: int, figures: Figures, far: bool = False
+    rows: int, vectors: int, vector_bytes: int, figures: Figures, from_l2: bool = False
 ) -> float:
-    """Cycles of one step of a reduce over a tile of `rows` by `vectors` accumulators. `far`:
+    """Cycles of one step of a reduce over a tile of `rows` by `vectors` accumulators. `from_l2`:
     vectors come from the second-level cache while the arithmetic runs."""
     rate = speeds.multiply_adds(figures, vector_bytes)
     arithmetic = max(rows * vectors / rate, speeds.latency(figures))
     loads = rows / speeds.MOST_PER_CYCLE + vectors / speeds.loads(figures, vector_bytes)
-    loads = max(loads, speeds.far_rows(figures, vectors * vector_bytes)) if far else loads
+    loads = max(loads, speeds.far_rows(figures, vectors * vector_bytes)) if from_l2 else loads
     overhead = thresholds.STEP_OVERHEAD + speeds.vector_overhead(figures) * vectors
     return max(arithmetic, loads) + (overhead + thresholds.ROW_OVERHEAD * rows)
 
 
 def register_tile(
     rows: int, columns: int, lanes: int, vector_bytes: int, registers: int, row_step: int,
-    figures: Figures, masked: bool = False, widest: int | None = None, held: float = math.inf,
-    shorter: tuple[int, int] = (0, 0),
+    figures: Figures, masked: bool = False, widest: int | None = None,
+    vectors_in_l1: float = math.inf, shorter: tuple[int, int] = (0, 0),
 ) -> tuple[int, int, float]:  # fmt: skip
     """The cheapest tile for a result of `rows` (`row_step` bytes apart) by `columns`: its rows, its
     vectors of accumulators (`widest` at most), and the cycles of one step over all tiles. `masked`:
     partial vectors are read under a mask, which takes a register. A tile with all rows may exceed
-    MOST_VECTORS: no other tile reads its panel, and long rows stream faster. `held`: the vectors
-    across a panel that stay in the nearest cache while tiles read the panel again. `shorter`: the
-    rows and columns in the shorter chunks of threads, for whose edges the code has tiles, too; 0 if
-    all chunks are equal.
+    MOST_VECTORS: no other tile reads its panel, and long rows stream faster. `vectors_in_l1`: the
+    vectors across a panel that stay in the nearest cache while tiles read the panel again.
+    `shorter`: the rows and columns in the shorter chunks of threads, for whose edges the code has
+    tiles, too; 0 if all chunks are equal.
 
     333 x 555 in 16 lanes: 6 x 4 takes 56 · 9 tiles (with 3 rows and 43 columns at the edges).
     """
@@ -52,33 +52,35 @@ def register_tile(
             kinds = _edges((rows, shorter[0]), high, 1)
             kinds += _edges((columns, shorter[1]), vectors * lanes, lanes)
             edges = 1 + thresholds.EDGE * kinds
-            cost = _cover(rows, columns, high, vectors, lanes, vector_bytes, figures, held) * edges
+            cost = edges * _cover(
+                rows, columns, high, vectors, lanes, vector_bytes, figures, vectors_in_l1
+            )
             best = min(best, (cost, high * vectors, high))
     cycles, size, high = best
     return high, size // high, cycles
 
 
-def _edges(lengths: tuple[int, int], whole: int, unit: int) -> int:
+def _edges(lengths: tuple[int, int], tile: int, unit: int) -> int:
     """The kinds of tiles at an edge: the sizes, in units, of what each length leaves over."""
-    return len({-(-(n % whole) // unit) for n in lengths} - {0})
+    return len({-(-(n % tile) // unit) for n in lengths} - {0})
 
 
 def _cover(
     rows: int, columns: int, high: int, vectors: int, lanes: int, width: int, figures: Figures,
-    held: float,
+    vectors_in_l1: float,
 ) -> float:  # fmt: skip
     """Cycles of one step over all tiles, with those at the edges. The first tile of a panel loads
     the panel, unless all columns are in the nearest cache."""
-    whole, rest = divmod(columns, vectors * lanes)
+    full_panels, rest = divmod(columns, vectors * lanes)
     narrow = covering(lanes, rest, 2)
-    parts = [(whole, vectors, width), (1, -(-rest // narrow), width * narrow // lanes)]
+    parts = [(full_panels, vectors, width), (1, -(-rest // narrow), width * narrow // lanes)]
     total = 0.0
     for many, v, size in parts:
-        again = v > held
-        tiles = ((1, high, columns > held * lanes), (rows // high - 1, high, again))
-        for count, h, far in (*tiles, (1, rows % high, again)):
+        reread = v > vectors_in_l1
+        tiles = ((1, high, columns > vectors_in_l1 * lanes), (rows // high - 1, high, reread))
+        for count, h, from_l2 in (*tiles, (1, rows % high, reread)):
             if many and v and count and h:
-                total += count * many * step_cycles(h, v, size, figures, far)
+                total += count * many * step_cycles(h, v, size, figures, from_l2)
     return total
 
 

@@ -96,7 +96,7 @@ def _of_sums(order: Iterable[UOp], reads: Sequence[UOp], l2: int) -> dict[UOp, _
     return made
 
 
-def _held(array: UOp, l2: int) -> int:
+def _bytes_in_l2(array: UOp, l2: int) -> int:
     """The most bytes of an array that are still in the second-level cache when a kernel begins."""
     return l2 if array.arg.order is None else l2 // _MODEL
 
@@ -161,7 +161,7 @@ def _fetch(
         return None
     length = bounds.most_bytes(array)
     if again and loads[load].issuperset(again):
-        if length <= _held(array, l2):
+        if length <= _bytes_in_l2(array, l2):
             return None
         places = [u.src[0] for u in beside if u in loads]
         read = sum([u.dtype.lanes for u in places if affine.form(u.src[1])[1] == steps])

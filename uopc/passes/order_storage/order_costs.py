@@ -96,15 +96,15 @@ class _Cycles:
         operands = [(self.nest.read_by(c.a), self.nest.read_by(c.b)) for c in sums]
         # One after the other: if the near caches do not hold all, they hold none of them.
         size = sum([_bytes(x) for a, b in operands for x in (*a, *b)])
-        far = size > self.target.l2_bytes
+        misses_l2 = size > self.target.l2_bytes
         total = self._after(lane)
         for c, (a, b) in zip(sums, operands):
-            total += self._product(c, a, b, columns, rows, around, far)
+            total += self._product(c, a, b, columns, rows, around, misses_l2)
         return total
 
     def _product(
         self, c: Contraction, a: list[Access], b: list[Access], columns: list[UOp],
-        rows: list[UOp], around: list[UOp], far: bool,
+        rows: list[UOp], around: list[UOp], misses_l2: bool,
     ) -> float:  # fmt: skip
         """The cycles of one sum: the cheaper of separate rows of the result, and rows merged with
         the rows around."""
@@ -120,20 +120,22 @@ class _Cycles:
             panels = -(-wide // (vectors * self.target.lanes(bits)))
             if near_rows and others and others[-1] in c.rows:
                 # `contraction` puts all rows of an image inside of the panels.
-                again = self._again(a, others[:-1], 1) + self._again(b, others[:-1], 1)
+                reread = self._reread_cycles(a, others[:-1], 1)
+                reread += self._reread_cycles(b, others[:-1], 1)
             else:
-                again = self._again(a, others, panels) + self._again(b, others, 1)
+                reread = self._reread_cycles(a, others, panels)
+                reread += self._reread_cycles(b, others, 1)
             cycles += -(-trips(rows) // high) * panels * self._far_step(c, a)
-            return steps * trips(others) * cycles + (again if far else 0.0)
+            return steps * trips(others) * cycles + (reread if misses_l2 else 0.0)
 
-        apart = tiles(wide, around) + self._packed(c, a, b, fill + far_fill, trips(rows))
+        separate = tiles(wide, around) + self._packed(c, a, b, fill + far_fill, trips(rows))
         own = [r for r in around if r in c.columns and self.written.get(r) == wide]
         if not own:
-            return apart
+            return separate
         others = [r for r in around if r is not own[0]]
         both = wide * most_of(own[0])
         gathered = far_fill * self._values(b)
-        return min(apart, tiles(both, others) + steps * trips(others) * both * fill + gathered)
+        return min(separate, tiles(both, others) + steps * trips(others) * both * fill + gathered)
 
     def _far_step(self, c: Contraction, a: list[Access]) -> float:
         """More cycles of a step of a tile whose rows' factor is read in place, and far from that of
@@ -195,11 +197,11 @@ class _Cycles:
         """The number of values to reorder: if an array is read at a sum of all loops around (an
         image), its elements; else one per iteration."""
         loops = dict.fromkeys([r for x in b for r in x.loops])
-        whole = [
+        full_sizes = [
             x.elements for x in b
             if loops.keys() <= set(x.loops) and None not in self.strides[x].values()
         ]  # fmt: skip
-        return min(whole) if whole else trips(loops) if loops else 0
+        return min(full_sizes) if full_sizes else trips(loops) if loops else 0
 
     def _computed(self, x: Access) -> float:
         """The cycles of what a computed factor reads, which is packed; each time anew if the index
@@ -208,7 +210,7 @@ class _Cycles:
             return thresholds.JOINED_GATHER * trips(x.loops)
         return self._fill_of_neighbours(x.node) * x.elements
 
-    def _again(self, operand: list[Access], around: list[UOp], panels: int) -> float:
+    def _reread_cycles(self, operand: list[Access], around: list[UOp], panels: int) -> float:
         """The cycles of reading an operand from a far cache, but for the first time."""
         total = 0.0
         for x in operand:
@@ -219,11 +221,11 @@ class _Cycles:
     def _after(self, lane: UOp) -> float:
         """The cycles of reads outside of the sums."""
         inside = {r for u in self.nest.reduces for r in u.src[1:]}
-        beside = [x for x in self.nest.read if inside.isdisjoint(x.loops)]
+        outside_sums = [x for x in self.nest.read if inside.isdisjoint(x.loops)]
         lanes = self._lanes()
         return order.ACCESS * sum([
             trips(x.loops) / (lanes if self.strides[x].get(lane, 0) in (0, 1) else 1.0)
-            for x in beside
+            for x in outside_sums
         ])  # fmt: skip
 
     # ------------------------------------------------------------ other nests

@@ -60,7 +60,7 @@ class ValueCost:
     contracts = False  # a matrix product or convolution is inside
     over_reduce = False  # a loop over storage is somewhere in its code
     shared = False  # it is computed from a reduce that has other readers too
-    alone = False  # it is computed from a reduce that nothing else reads
+    sole_reader = False  # it is computed from a reduce that nothing else reads
     loaded = False  # its readers count a load: two that read all of it would have it stored
 
     @property
@@ -108,14 +108,15 @@ def keeps_order(u: UOp) -> bool:
 
 
 class StorageChoice(NamedTuple):
-    """The decision to store a value or not, with the reason in words for the dump. `again`: the
-    cost of computing the value for each reader; `once`: the cost of storing it and reading it back.
+    """The decision to store a value or not, with the reason in words for the dump. `recomputed`:
+    the cost of computing the value for each reader; `once`: the cost of storing it and reading it
+    back.
     """
 
     stored: bool
     words: str
     numbers: tuple[float, ...] = ()  # that fill the words
-    again: float = 0.0
+    recomputed: float = 0.0
     once: float = 0.0
 
     @property
@@ -131,9 +132,11 @@ def _stored(value: ValueCost, cost: float, reads: float) -> float:
     return value.elements * (cost + STORE) + reads * LOAD + KERNEL
 
 
-def choose_storage(value: ValueCost, evaluations: float, apart: float, reads: int) -> StorageChoice:
+def choose_storage(
+    value: ValueCost, evaluations: float, unshared: float, reads: int
+) -> StorageChoice:
     """Decide whether a value is stored. `evaluations`: the elements computed if each of the `reads`
-    readers computes its own; `apart`: those among them that no register tile can share."""
+    readers computes its own; `unshared`: those among them that no register tile can share."""
     elements, cost = value.elements, value.cost
     if evaluations <= elements:
         return _ONCE
@@ -143,38 +146,38 @@ def choose_storage(value: ValueCost, evaluations: float, apart: float, reads: in
         if cost <= WINDOW_VALUE:
             words = "cheap: computed {:.3g} times rather than stored"
             return StorageChoice(False, words, (times,), evaluations * cost, once)
-        tiled = (evaluations - apart) / REUSE if cost > CHEAP_VALUE else 0.0
-        evaluations = apart + tiled
+        tiled = (evaluations - unshared) / REUSE if cost > CHEAP_VALUE else 0.0
+        evaluations = unshared + tiled
         once = _stored(value, cost, evaluations)
-    again = evaluations * cost
-    if once < again:
+    recomputed = evaluations * cost
+    if once < recomputed:
         words = "each element would be computed {:.3g} times, in {} place" + "s" * (reads != 1)
-        return StorageChoice(True, words, (times, reads), again, once)
+        return StorageChoice(True, words, (times, reads), recomputed, once)
     return StorageChoice(
-        False, "cheaper to compute {:.3g} times than to store", (times,), again, once
+        False, "cheaper to compute {:.3g} times than to store", (times,), recomputed, once
     )
 
 
 def choose_scattered(
-    value: ValueCost, whole: float, evaluations: float, choice: StorageChoice
+    value: ValueCost, full_cost: float, evaluations: float, choice: StorageChoice
 ) -> StorageChoice:
-    """Decide for a value whose evaluations share no work: `whole` is the cost of one evaluation."""
-    again, once = evaluations * whole, _stored(value, value.cost, evaluations)
-    if whole <= LONG_VALUE or again <= once:
+    """Decide for a value whose evaluations share no work: `full_cost` is the cost of one."""
+    recomputed, once = evaluations * full_cost, _stored(value, value.cost, evaluations)
+    if full_cost <= LONG_VALUE or recomputed <= once:
         return choice
-    return StorageChoice(True, "long, and read at places that share nothing", (), again, once)
+    return StorageChoice(True, "long, and read at places that share nothing", (), recomputed, once)
 
 
 def choose_tiling(value: ValueCost, evaluations: float, choice: StorageChoice) -> StorageChoice:
     """Decide for a contraction that is read inside of another reduce, at several indices, or in
     other loops than its own."""
     reads = min(evaluations, value.elements)
-    again = reads * value.cost
+    recomputed = reads * value.cost
     once = _stored(value, value.cost * (1.0 - TILED), reads)
-    if choice.stored or again <= once:
+    if choice.stored or recomputed <= once:
         return choice
     words = "read in a reduce or in parts, with sums that need a tile of their own"
-    return StorageChoice(True, words, (), again, once)
+    return StorageChoice(True, words, (), recomputed, once)
 
 
 def reread(read: float, uses: float) -> float:
@@ -187,17 +190,17 @@ def reread(read: float, uses: float) -> float:
 
 
 def choose_product(
-    value: ValueCost, evaluations: float, parts: int, apart: float, together: float,
+    value: ValueCost, evaluations: float, parts: int, separate: float, together: float,
     choice: StorageChoice,
 ) -> StorageChoice:  # fmt: skip
     """Decide for a contraction that is read in parts and not stored so far. Reading its factors
-    costs `apart` for all parts separately, and `together` in one kernel."""
+    costs `separate` for all parts separately, and `together` in one kernel."""
     tiled = value.cost * (1.0 - TILED)
-    again, once = evaluations * tiled + apart, _stored(value, tiled, evaluations) + together
-    if again <= once:
+    recomputed, once = evaluations * tiled + separate, _stored(value, tiled, evaluations) + together
+    if recomputed <= once:
         return choice
     return StorageChoice(
-        True, "each of {} readers would read a factor of it", (parts,), again, once
+        True, "each of {} readers would read a factor of it", (parts,), recomputed, once
     )
 
 
@@ -217,10 +220,11 @@ def choose_operand(
 ) -> StorageChoice:
     """Decide for an operand of a sum that has a reduce in its code and is the same in all loops of
     its reader. If the operand is stored, the sum can have a tile, which saves `saved`."""
-    again, once = saved + evaluations * value.cost / REUSE, _stored(value, value.cost, evaluations)
-    if choice.stored or again <= once:
+    recomputed = saved + evaluations * value.cost / REUSE
+    once = _stored(value, value.cost, evaluations)
+    if choice.stored or recomputed <= once:
         return choice
-    return StorageChoice(True, "a reduce inside of sums that need a tile", (), again, once)
+    return StorageChoice(True, "a reduce inside of sums that need a tile", (), recomputed, once)
 
 
 def choose_parts(
@@ -229,9 +233,9 @@ def choose_parts(
     """Decide for a STACK whose parts share work that its readers cannot share. Read in separate
     loops, the parts cost at least twice `together`, the cost of one element of each part in one
     loop."""
-    again = 2 * together * evaluations / parts
+    recomputed = 2 * together * evaluations / parts
     once = _stored(value, together / parts, evaluations)
-    if choice.stored or again <= once:
+    if choice.stored or recomputed <= once:
         return choice
     words = "its {} parts share work, and are read one after the other"
-    return StorageChoice(True, words, (parts,), again, once)
+    return StorageChoice(True, words, (parts,), recomputed, once)

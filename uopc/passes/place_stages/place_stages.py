@@ -216,27 +216,27 @@ class _StagePlacement:
         value = self.facts.of[u]
         if len(demands) > MOST_DEMANDS and value.cost > LOAD:
             return fusion_cost.StorageChoice(True, "read at {} different places", (len(demands),))
-        evaluations = apart = sum([d.evaluations for d in demands])
+        evaluations = unshared = sum([d.evaluations for d in demands])
         if evaluations > value.elements and not value.has_reduce:
             evaluations = sum([d.evaluations_once_nested for d in demands])
             cheap = value.cost <= fusion_cost.CHEAP_VALUE
-            apart = max(value.elements, evaluations_apart(demands, value.elements, cheap))
+            unshared = max(value.elements, evaluations_apart(demands, value.elements, cheap))
         if u.op is Ops.CAT and len({d.reader for d in demands}) > 1:  # a DenseNet's, say
             together = len(u.src) + max([d.parts for d in demands])
             if together > MOST_PARTS:  # some reader would have a loop for each of them
                 return fusion_cost.StorageChoice(True, "readers choose among {} parts", (together,))
-        choice = fusion_cost.choose_storage(value, evaluations, apart, len(demands))
-        again = evaluations > value.elements
-        if not choice.stored and any([d.gathered or (again and d.in_reduce) for d in demands]):
+        choice = fusion_cost.choose_storage(value, evaluations, unshared, len(demands))
+        recomputed = evaluations > value.elements
+        if not choice.stored and any([d.gathered or (recomputed and d.in_reduce) for d in demands]):
             # Each read computes what loops of the value itself would compute once.
-            whole = whole_cost(u, self.reasons, self.facts.loops)
-            choice = fusion_cost.choose_scattered(value, whole, evaluations, choice)
-        apart = value.has_reduce and len(demands) > len({d.reader for d in demands})
-        if apart or (value.contracts and any([d.in_reduce or not d.keeps_loops for d in demands])):
+            full_cost = whole_cost(u, self.reasons, self.facts.loops)
+            choice = fusion_cost.choose_scattered(value, full_cost, evaluations, choice)
+        twice = value.has_reduce and len(demands) > len({d.reader for d in demands})
+        if twice or (value.contracts and any([d.in_reduce or not d.keeps_loops for d in demands])):
             choice = fusion_cost.choose_tiling(value, evaluations, choice)
         if value.contracts and any([d.evaluations < value.elements for d in demands[1:]]):
             choice = self._choose_product(u, demands, choice)
-        if again and value.over_reduce:
+        if recomputed and value.over_reduce:
             repeated = [d for d in demands if d.evaluations > value.elements]
             saved = max([d.tile for d in repeated if not d.moves_with_loops], default=0.0)
             choice = fusion_cost.choose_operand(value, saved, evaluations, choice)
@@ -253,25 +253,25 @@ class _StagePlacement:
         """Decide for a contraction with several readers that each read some elements."""
         if choice.stored:
             return choice
-        value, (whole, _) = self.facts.of[u], index_maps.loop_index(shapes.shape(u))
-        apart = sum([d.evaluations * self.reuse.rereads(u, d.index) for d in demands])
-        together = value.elements * self.reuse.rereads(u, whole)
+        value, (full_index, _) = self.facts.of[u], index_maps.loop_index(shapes.shape(u))
+        separate = sum([d.evaluations * self.reuse.rereads(u, d.index) for d in demands])
+        together = value.elements * self.reuse.rereads(u, full_index)
         evaluations = sum([d.evaluations for d in demands])
         return fusion_cost.choose_product(
-            value, evaluations, len(demands), apart, together, choice
+            value, evaluations, len(demands), separate, together, choice
         )
 
     def _choose_parts(
         self, u: UOp, demands: list[Demand], choice: fusion_cost.StorageChoice
     ) -> fusion_cost.StorageChoice:
         """Decide for a STACK whose parts share work that a loop nest of their own would do once."""
-        apart = sum([d.evaluations for d in demands if d.computes_apart(d.index[0])])
-        if not apart or len({shapes.shape(s) for s in u.src}) > 1:
+        evaluations = sum([d.evaluations for d in demands if d.computes_apart(d.index[0])])
+        if not evaluations or len({shapes.shape(s) for s in u.src}) > 1:
             return choice
         together = shared_work(u.src, self.reasons, MOST_SHARED_WORK)
         if not together:
             return choice
-        return fusion_cost.choose_parts(self.facts.of[u], len(u.src), together, apart, choice)
+        return fusion_cost.choose_parts(self.facts.of[u], len(u.src), together, evaluations, choice)
 
     def _pass_on(self, u: UOp, demand: Demand) -> None:
         """Turn a read of `u` into demands on the sources of `u`."""

@@ -148,8 +148,10 @@ class Measures:
         """Measure a value with a loop over storage inside."""
         several = self.several
         over = [(v, same, s in several) for s, (v, same) in below.items() if v.loops_inside]
-        if u.op is Ops.REDUCE or any([v.alone and same and not more for v, same, more in over]):
-            value.alone = True  # storing it takes the place of storing that reduce
+        if u.op is Ops.REDUCE or any([
+            v.sole_reader and same and not more for v, same, more in over
+        ]):  # fmt: skip
+            value.sole_reader = True  # storing it takes the place of storing that reduce
         elif any([v.shared or more for v, _, more in over]):
             value.shared = True
         value.has_reduce = True

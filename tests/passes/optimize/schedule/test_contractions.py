@@ -326,7 +326,7 @@ def test_rows_in_the_second_cache_are_read_once():
 
     def tile(rows, held, figures=fast):
         return register_tiles.register_tile(
-            rows, 512, 16, 64, 32, 4 * 77, figures, held=held
+            rows, 512, 16, 64, 32, 4 * 77, figures, vectors_in_l1=held
         )[:2]  # fmt: skip
 
     assert tile(8, 0) == (8, 3) and tile(8, 32) == tile(8, math.inf) == (4, 4)

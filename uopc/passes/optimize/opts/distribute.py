@@ -53,7 +53,7 @@ def distribute(kernel: UOp, r: UOp, n: int) -> UOp:
                 q, make_range(q.src[0], (nest, order.index(q)), _kind_after(v, q, left))
             )
         dims = [ranges.length(q) for q in copied]
-        tile = local_tile(kernel, v.dtype, dims, beside=len(tiles)).fill(copied, v)
+        tile = local_tile(kernel, v.dtype, dims, tiles_before=len(tiles)).fill(copied, v)
         tiles[v] = tile.at([loops[q] for q in copied])
     return _looped(path, loops, rebuild.rebuild(path[-1], {**tiles, **loops}))
 

@@ -43,14 +43,14 @@ class LocalTile:
 
 def local_tile(
     kernel: UOp, dtype: DType, dims: Sequence[int], *, swizzle: int = 0, most: int = MOST_BYTES,
-    beside: int = 0,
+    tiles_before: int = 0,
 ) -> LocalTile:  # fmt: skip
-    """Make a tile whose name is new to the kernel and to `beside`, the other tiles that the same
-    Opt adds; Refused if the tile has more than `most` bytes."""
+    """Make a tile whose name is new to the kernel, to which the same Opt has added
+    `tiles_before` tiles; Refused if the tile has more than `most` bytes."""
     size = math.prod(dims)
     if size * dtype.itemsize > most:
         raise Refused(f"a tile of {size} elements is too large")
-    slot = beside + sum(u.op is Ops.BUFFER for u in walk.order(kernel))
+    slot = tiles_before + sum(u.op is Ops.BUFFER for u in walk.order(kernel))
     arg = BufferArg(slot, (size,), space="local", swizzle=swizzle)
     return LocalTile(intern(Ops.BUFFER, dtype, (), arg), tuple(dims))
 

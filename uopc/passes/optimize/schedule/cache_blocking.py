@@ -38,17 +38,17 @@ def block(
     if panel is None or panel.arg.axis > row.arg.axis:
         return row
     width = column_bytes * trips(r for r in inside if r is not panel)
-    near = target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads
-    if most_of(row) * row_bytes > 2 * near:
-        panels, rows = near // width, near // row_bytes // height * height
+    cache_share = target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads
+    if most_of(row) * row_bytes > 2 * cache_share:
+        panels, rows = cache_share // width, cache_share // row_bytes // height * height
         if panels < 2 or rows < thresholds.LEAST_ROW_BLOCK or not s.attempt("BLOCK", row, rows):
             return row
         s.attempt("BLOCK", panel, panels)
         return s.swapped(s.outer(row), s.inner(panel))[0]
     count = target.l2_bytes // 2 // width
-    far = most_of(panel) * width > thresholds.FAR_COLUMNS * target.l2_bytes
+    misses_l2 = most_of(panel) * width > thresholds.FAR_COLUMNS * target.l2_bytes
     few = most_of(row) <= thresholds.FEW_ROWS
-    if few and far and count > 1 and s.attempt("BLOCK", panel, count):
+    if few and misses_l2 and count > 1 and s.attempt("BLOCK", panel, count):
         return s.inner(panel)
     return row
 
@@ -59,21 +59,21 @@ def rows_around(
     """Put a loop over blocks of rows around several panels, if that pays. Return this loop or None,
     and the loops of the lanes and of the rows inside. A tile has `width` columns and `height` rows.
     """
-    near, l2 = (None, lane, row), s.target.l2_bytes
+    unblocked, l2 = (None, lane, row), s.target.l2_bytes
     columns, rows = length_of(lane), length_of(row)
     if columns is None or columns <= width or rows is None or lane.arg.axis > row.arg.axis:
-        return near
+        return unblocked
     both = [x.node for x in s.nest.accesses if {row, lane} <= x.loops]
     each = _bytes_apart(s, row, lane) + columns * sum([u.dtype.itemsize for u in both])
     ragged = any([columns * u.dtype.bits % s.target.vector_bits for u in both])
-    far = columns * _bytes_apart(s, lane, row) > l2 // thresholds.NEAR_COLUMNS
-    if ragged or far or rows * each <= l2:
-        return near
+    misses_l2 = columns * _bytes_apart(s, lane, row) > l2 // thresholds.NEAR_COLUMNS
+    if ragged or misses_l2 or rows * each <= l2:
+        return unblocked
     most = l2 // thresholds.PASSING_ROWS // each
     even = [n for n in range(most, most // 2, -1) if rows % n == 0 and -n % height <= height // 2]
     opt, n = ("TILE", even[0]) if even else ("BLOCK", most // height * height)
     if n < thresholds.LEAST_ROW_BLOCK or not s.attempt(opt, row, n):
-        return near
+        return unblocked
     lane, blocks = s.swapped(lane, s.outer(row))
     return blocks, lane, s.inner(row)
 

@@ -44,13 +44,13 @@ class LanedSum(Contraction):
     """A contraction with chosen loops. `lane`, a column, gets the lanes. A vector of b serves
     several iterations of `row`: one of the rows, or a loop along which b's windows overlap.
     `alive`: the number of reduces whose accumulators are live together, this one and those that
-    combine its sums. `beside`: contractions with the same lanes and rows in the same kernel, whose
-    sums are added to this one's."""
+    combine its sums. `adjacent`: contractions with the same lanes and rows in the same kernel,
+    whose sums are added to this one's."""
 
     lane: UOp
     row: UOp
     alive: int
-    beside: tuple[LanedSum, ...] = ()
+    adjacent: tuple[LanedSum, ...] = ()
 
 
 def choose(s: Scheduler) -> bool:
@@ -62,7 +62,7 @@ def choose(s: Scheduler) -> bool:
         c = only_sum(k)
     if c is None:
         return False
-    plain = c.alive == 1 and not c.beside and is_plain(c.a) and is_plain(c.b)
+    plain = c.alive == 1 and not c.adjacent and is_plain(c.a) and is_plain(c.b)
     if plain and column_sums.cut_sum(s, k, c.reduce, c.row, c.lane):
         for _ in range(2):  # the blocks that are added to the sums in memory, and the rest
             k = s.nest
@@ -97,7 +97,7 @@ def _contraction_at(k: Nest, written: Access) -> LanedSum | None:
 
 
 def _side_by_side(k: Nest, reduces: list[UOp], lane: UOp) -> LanedSum | None:
-    """The first of several products whose sums are added, with the others as `beside`. None if a
+    """The first of several products whose sums are added, with the others as `adjacent`. None if a
     factor has windows, or is computed from another of the sums."""
     found = [c for c in [_contraction_of(k, u, lane, 1) for u in reduces] if c is not None]
     if len(found) < len(reduces) or any([c.row is not found[0].row for c in found]):
@@ -107,7 +107,7 @@ def _side_by_side(k: Nest, reduces: list[UOp], lane: UOp) -> LanedSum | None:
         return None
     if not all([set(k.outputs).isdisjoint(packing.windows(v)) for v in factors]):
         return None
-    return replace(found[0], beside=tuple(found[1:]))
+    return replace(found[0], adjacent=tuple(found[1:]))
 
 
 def _contraction_of(k: Nest, u: UOp, lane: UOp, alive: int) -> LanedSum | None:
@@ -172,13 +172,13 @@ def _join_rows(s: Scheduler, k: Nest, c: LanedSum) -> bool:
     outer = joined_with(k, c)
     if outer is None:
         return False
-    apart, joined = cycles_apart_and_joined(s, k, c, outer, most_of)
-    return joined < apart and s.attempt("COALESCE", outer, k.axes.index(c.lane))
+    separate, joined = cycles_separate_and_joined(s, k, c, outer, most_of)
+    return joined < separate and s.attempt("COALESCE", outer, k.axes.index(c.lane))
 
 
 def joined_with(k: Nest, c: LanedSum) -> UOp | None:
     """The loop around rows of the result that can be merged with their lanes."""
-    only_b = [ranges.ranges(p.b) - ranges.ranges(p.a) for p in (c, *c.beside)]
+    only_b = [ranges.ranges(p.b) - ranges.ranges(p.a) for p in (c, *c.adjacent)]
     outer = [
         r for r in k.outputs
         if all([r in own for own in only_b]) and k.written[0].stride(r) == length_of(c.lane)
@@ -188,23 +188,23 @@ def joined_with(k: Nest, c: LanedSum) -> UOp | None:
     return None if any([c.row in own for own in only_b]) else outer[0]
 
 
-def cycles_apart_and_joined(
+def cycles_separate_and_joined(
     s: Scheduler, k: Nest, c: LanedSum, outer: UOp, length: Callable[[UOp], int]
 ) -> tuple[float, float]:
     """The cycles with separate rows of the result, and with rows merged along `outer`, for loops of
     these lengths."""
-    apart = joined = 0.0
+    separate = joined = 0.0
     rows, columns = length(outer), length(c.lane)
     high = None if longest_of(c.row) is None else length(c.row)
-    for p in (c, *c.beside):
-        near = _bytes_apart(k, p.b, p.lane) == p.b.dtype.itemsize
+    for p in (c, *c.adjacent):
+        is_contiguous = _bytes_apart(k, p.b, p.lane) == p.b.dtype.itemsize
         vectors = rows * columns / s.target.lanes(p.b.dtype.bits)
         gathered = rows * columns * thresholds.JOINED_GATHER
-        fill = vectors * thresholds.JOINED_FILL if near else gathered
+        fill = vectors * thresholds.JOINED_FILL if is_contiguous else gathered
         steps = trips(p.depth)
         joined += steps * (sum_tile(s, k, p, high, rows * columns)[2] + fill)
-        apart += steps * rows * sum_tile(s, k, p, high, columns)[2]
-    return apart, joined
+        separate += steps * rows * sum_tile(s, k, p, high, columns)[2]
+    return separate, joined
 
 
 # ---------------------------------------------------------------- the tile
@@ -212,15 +212,15 @@ def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
     """Give one contraction a register tile, and pack its operands if that pays."""
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
-    packs = any([is_packed(k, each, target) for each in (c, *c.beside)])
-    stored = all([is_far_constant(each.b) for each in (c, *c.beside)])  # in panels, as a rule
+    packs = any([is_packed(k, each, target) for each in (c, *c.adjacent)])
+    stored = all([is_far_constant(each.b) for each in (c, *c.adjacent)])  # in panels, as a rule
     image, widest = image_inside(s, c)
     height, vectors, _ = sum_tile(
         s, k, c, longest_of(c.row), longest_of(c.lane), packs or stored, widest
     )
-    held = not packs and _is_held(s, k, c)
-    height = thresholds.HELD_ROWS if held else height
-    computed = [each.a for each in (c, *c.beside) if not is_plain(each.a)]
+    in_registers = not packs and _is_register_resident(s, k, c)
+    height = thresholds.HELD_ROWS if in_registers else height
+    computed = [each.a for each in (c, *c.adjacent) if not is_plain(each.a)]
     if computed:
         c = replace(c, row=_row_block(s, c, computed))
     seen = packing.windows(c.b) if packs else []
@@ -228,7 +228,7 @@ def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
     lane, row = _order_loops(s, c, windows, lanes * vectors)
     if image is not None and image.arg.axis < lane.arg.axis:
         lane, _ = s.swapped(lane, image)
-    each = (c, *c.beside)
+    each = (c, *c.adjacent)
     if stored and s.attempt("PREPACK", lane, lanes * vectors):
         packs = False
     short = all([0 < _bytes_apart(k, p.a, c.row) < thresholds.STREAM_BYTES for p in each])
@@ -245,7 +245,7 @@ def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
         _pack_panel(s, c, part, rows, around, height if blocked else None)
     for q in rows:
         _tile_rows(s, s.inner(q), height)
-    for r in c.depth if held else ():
+    for r in c.depth if in_registers else ():
         for q in s.family(r):
             s.attempt("UNROLL", q, 0)
     for q in s.family(lane) if around is not None else ():
@@ -255,7 +255,7 @@ def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
             cut_loop(s, r)
 
 
-def _is_held(s: Scheduler, k: Nest, c: LanedSum) -> bool:
+def _is_register_resident(s: Scheduler, k: Nest, c: LanedSum) -> bool:
     """True if registers can hold all of b, one vector wide, across the tiles of many rows: each
     step then loads only numbers of a. The sum's steps must be straight code, and no function may be
     called."""
@@ -263,7 +263,7 @@ def _is_held(s: Scheduler, k: Nest, c: LanedSum) -> bool:
     if any([is_arithmetic(u) and expansion(u) > 1 for u in k.order]):
         return False
     plain = is_plain(c.a) and is_plain(c.b) and c.reduce.src[0] is term(c.reduce)
-    if c.beside or c.alive > 1 or not plain or c.row in ranges.ranges(c.b):
+    if c.adjacent or c.alive > 1 or not plain or c.row in ranges.ranges(c.b):
         return False
     columns = length_of(c.lane)
     if columns is None or columns > target.lanes(c.reduce.dtype.bits):
@@ -285,12 +285,12 @@ def sum_tile(
         target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.alive,
         _bytes_apart(k, c.a, c.row), target.figures,
         masked=not packs and not target.has_mask_registers, widest=widest,
-        held=math.inf if packs else _held(k, c, target),
+        vectors_in_l1=math.inf if packs else _vectors_in_l1(k, c, target),
         shorter=(shorter_of(c.row), shorter_of(c.lane)),
     )  # fmt: skip
 
 
-def _held(k: Nest, c: LanedSum, target: Target) -> float:
+def _vectors_in_l1(k: Nest, c: LanedSum, target: Target) -> float:
     """The vectors of b, read in place, that the nearest cache holds for all steps of the sum."""
     if any([register_tiles.is_crowded(*rows) for rows in _rows_of(k, c)]):
         return 0
@@ -353,7 +353,7 @@ def _pack_panel(
         sizes = [cache_blocking.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
         at = cache_blocking.block(s, part, at, height, *sizes)
     if at is not None:
-        for _ in (c, *c.beside):
+        for _ in (c, *c.adjacent):
             cache_blocking.pack(s, part, at, panels=at is not first)
 
 
@@ -451,9 +451,9 @@ def _row_block(s: Scheduler, c: LanedSum, computed: list[UOp]) -> UOp:
             length_of(r) or thresholds.TYPICAL_LENGTH for r in reduces
         )
     columns = longest_of(c.lane) or thresholds.TYPICAL_LENGTH
-    far = cache_blocking.bytes_a_step(c.reduce, c.b) * columns > s.target.l2_bytes
-    near = s.target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads
-    fits = min(near, MOST_BYTES) if far else s.target.l2_bytes // 2
+    misses_l2 = cache_blocking.bytes_a_step(c.reduce, c.b) * columns > s.target.l2_bytes
+    cache_share = s.target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads
+    fits = min(cache_share, MOST_BYTES) if misses_l2 else s.target.l2_bytes // 2
     most = max(1, fits // size)
     n = next(n for n in range(min(rows, most), 0, -1) if rows % n == 0)
     if rows > most and n >= thresholds.LEAST_ROW_BLOCK and s.attempt("TILE", c.row, n):
@@ -466,23 +466,23 @@ def image_inside(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
     operand fits half of L2 and the columns' operand does not. Each panel is then loaded from memory
     once. Also the most vectors of a panel, so that L2 holds the panel and the next one, which is
     prefetched."""
-    each, l2 = (c, *c.beside), s.target.l2_bytes
+    each, l2 = (c, *c.adjacent), s.target.l2_bytes
     rows = [r for r in s.nest.outputs if r is not c.row and r is not c.lane]
     rows = [r for r in rows if all([r in ranges.ranges(p.a) for p in each])]
     rows = [r for r in rows if not any([r in ranges.ranges(p.b) for p in each])]
     if not rows or any([c.row in ranges.ranges(p.b) for p in each]):
         return None, None
-    near = 0
+    row_bytes = 0
     for p in each:
         loops = [r for r in ranges.ranges(p.a) if r.arg.kind == "reduce" or r in (rows[-1], c.row)]
         if any([longest_of(r) is None for r in (*loops, c.lane)]):
             return None, None
-        near += p.a.dtype.itemsize * math.prod([d.extent for d in packing.digits(p.a, loops)])
+        row_bytes += p.a.dtype.itemsize * math.prod([d.extent for d in packing.digits(p.a, loops)])
     column = sum([cache_blocking.bytes_a_step(p.reduce, p.b) for p in each])
-    if near > l2 // 2 or column * trips([c.lane]) <= l2 // 2:
+    if row_bytes > l2 // 2 or column * trips([c.lane]) <= l2 // 2:
         return None, None
     vector = column * s.target.lanes(c.reduce.dtype.bits)
-    return rows[-1], max(1, (l2 - near) // (2 * vector))
+    return rows[-1], max(1, (l2 - row_bytes) // (2 * vector))
 
 
 # ---------------------------------------------------------------- rows of the tile

@@ -140,8 +140,8 @@ def _blocks(s: Scheduler, rows: UOp, columns: UOp) -> tuple[UOp, UOp]:
     sizes = [
         cache_blocking.bytes_a_step(reduce, v) * SIDE * trips(_copies(v)) for v in (a, b)
     ]
-    near = min(target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads, MOST_BYTES)
-    down, across = target.l2_bytes // 2 // sizes[0], near // sizes[1]
+    cache_share = target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads
+    down, across = target.l2_bytes // 2 // sizes[0], min(cache_share, MOST_BYTES) // sizes[1]
     if most_of(rows) <= down or not s.attempt("BLOCK", rows, max(1, down)):
         return rows, columns
     if most_of(columns) > across and s.attempt("BLOCK", columns, max(1, across)):

@@ -153,8 +153,8 @@ def _share_reduces(s: GpuScheduler) -> None:
     reduces = [u for u in k.reduces if ranges.ranges(u) <= set(k.outputs)]
     found: list[tuple[UOp, UOp]] = []
     for u in reduces:  # threads beside a shorter one would do it again each
-        beside = _around(k, u) != set(k.outputs)
-        least = gpu_thresholds.LEAST_BESIDE if beside else gpu_thresholds.LEAST_SHARED
+        leaves_loops = _around(k, u) != set(k.outputs)
+        least = gpu_thresholds.LEAST_BESIDE if leaves_loops else gpu_thresholds.LEAST_SHARED
         loops = [r for r in ranges.closed_ranges(u) if r.arg.kind == "reduce"]
         found += [(r, u) for r in loops if (length_of(r) or 0) >= least and _is_read_along(k, r)]
     around = _block_loops(k, reduces, [u for _, u in found])

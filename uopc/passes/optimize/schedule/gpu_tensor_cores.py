@@ -33,7 +33,7 @@ class WarpBlocking:
     across: int
     warps_down: int
     warps_across: int
-    apart: bool = False  # the warps across are of another loop of columns
+    on_outer_columns: bool = False  # the warps across are of another loop of columns
 
     @property
     def threads(self) -> int:
@@ -42,14 +42,15 @@ class WarpBlocking:
     @property
     def tiles(self) -> tuple[int, int]:
         """The tiles of a block, down and across."""
-        return self.down * self.warps_down, self.across * (1 if self.apart else self.warps_across)
+        across = 1 if self.on_outer_columns else self.warps_across
+        return self.down * self.warps_down, self.across * across
 
     def registers(self, tile: Tile) -> int:
         """The approximate registers of a thread, for its sums and for the factors of one step."""
         a, b, c = tile.counts
-        held = self.down * self.across * c * tile.result.itemsize
-        held += (self.down * a + self.across * b) * tile.operand.itemsize
-        return held // 4 + gpu_thresholds.OTHER_REGISTERS
+        size = self.down * self.across * c * tile.result.itemsize
+        size += (self.down * a + self.across * b) * tile.operand.itemsize
+        return size // 4 + gpu_thresholds.OTHER_REGISTERS
 
     def sizes(self, tile: Tile) -> tuple[int, int, int]:
         """The fewest rows, columns and depth of a block."""
@@ -111,7 +112,7 @@ def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Warp
     def cost(b: WarpBlocking, padded: list[int]) -> float:
         down, across, _ = b.sizes(tile)
         blocks = around * (padded[0] // down) * (padded[1] // across)
-        if b.apart:
+        if b.on_outer_columns:
             blocks, across = blocks // b.warps_across, across * b.warps_across
         rate = gpu_thresholds.TENSOR_RATE * 2 / itemsize
         read = (down + across) * itemsize / gpu_thresholds.L2_RATE
@@ -131,10 +132,10 @@ def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Warp
 
 def _fitted(b: WarpBlocking, tiles: int, columns: list[int]) -> WarpBlocking:
     """The blocking; its tiles across divide `tiles` if another column loop can feed the warps."""
-    whole = max(n for n in range(1, b.across + 1) if tiles % n == 0)
-    apart = any(n % b.warps_across == 0 for n in columns)
-    if tiles % b.tiles[1] and 2 * whole >= b.across and apart:
-        return replace(b, across=whole, apart=True)
+    even = max(n for n in range(1, b.across + 1) if tiles % n == 0)
+    feeds_warps = any(n % b.warps_across == 0 for n in columns)
+    if tiles % b.tiles[1] and 2 * even >= b.across and feeds_warps:
+        return replace(b, across=even, on_outer_columns=True)
     return b
 
 
@@ -164,7 +165,7 @@ def _blocked(s: Scheduler, blocking: WarpBlocking) -> bool:
     ):
         for op, n in (("UPCAST", copies), ("LOCAL", warps)):
             outer = _tile_loop(s, inner)
-            if op == "LOCAL" and inner is column and blocking.apart:
+            if op == "LOCAL" and inner is column and blocking.on_outer_columns:
                 loops = _other_columns(s.kernel, column)
                 outer = next((q for q in loops if (length_of(q) or 1) % n == 0), None)
             if n > 1 and not s.attempt(op, outer, n):

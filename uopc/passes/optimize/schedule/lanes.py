@@ -31,8 +31,8 @@ def output_lanes(s: Scheduler, among: list[UOp], lanes: int) -> UOp | None:
         width = fitting(lanes, length_of(r))
         accesses = k.inside(r)
         if r.arg.kind == "loop" and length_of(r) != 1 and width >= 2 and accesses:
-            far = [a for a in accesses if not _follows(k, a, r)]
-            cost = len(accesses) - len(far) + lane_cost(far, r, width)
+            strided = [a for a in accesses if not _follows(k, a, r)]
+            cost = len(accesses) - len(strided) + lane_cost(strided, r, width)
             ranked.append((cost / width, -k.axes.index(r), r))
     if not ranked:
         return None
@@ -100,10 +100,10 @@ def _rest_of_functions(s: Scheduler, r: UOp, lanes: int) -> UOp:
     n = interleave.vectors(s, r, lanes)
     if (length_of(r) or 0) % (n * lanes) == 1:
         return r
-    whole, rest = s.split(r, n * lanes) if n > 1 else (r, None)
+    interleaved, rest = s.split(r, n * lanes) if n > 1 else (r, None)
     if rest is None:
         return r
-    s.vectorise(whole, lanes)
+    s.vectorise(interleaved, lanes)
     return rest
 
 
@@ -111,29 +111,29 @@ def column_lanes(s: Scheduler, lane: UOp, lanes: int, vectors: int) -> list[UOp]
     """Put lanes, and copies of vectors, on a column loop; return the ranges of the lanes. Columns
     that do not fill the copies get a loop of their own, whose last vector may be masked."""
     length, wide = longest_of(lane), lanes * vectors
-    whole, parts = None, [lane]
+    full, parts = None, [lane]
     if length is None or (length > wide and not affine.is_multiple(lane.src[0], wide)):
-        whole, rest = s.split(lane, wide)
-        if whole is lane:
+        full, rest = s.split(lane, wide)
+        if full is lane:
             return []
-        parts = [q for q in (whole, rest) if q is not None]
+        parts = [q for q in (full, rest) if q is not None]
     made = []
-    for part in [q for p in parts for q in ([p] if p is whole else _apart(s, p, lanes))]:
-        is_whole = part is whole
+    for part in [q for p in parts for q in ([p] if p is full else _loops_of_chunks(s, p, lanes))]:
+        is_full = part is full
         length = longest_of(part)
         width = lanes if length is None else covering(lanes, length, 2)
         if not affine.is_multiple(part.src[0], width) and s.attempt("PADTO", part, width):
             part = s.outer(part)
             length = length_of(part)
         if s.attempt("VECTOR", part, width):
-            copies = vectors if is_whole else min(vectors, (length or 1) // width)
+            copies = vectors if is_full else min(vectors, (length or 1) // width)
             if copies > 1:
                 s.attempt("UPCAST", s.part(part, 0), copies)
             made.append(s.part(part, 1))
     return [p for p in made if p is not None]
 
 
-def _apart(s: Scheduler, r: UOp, lanes: int) -> list[UOp]:
+def _loops_of_chunks(s: Scheduler, r: UOp, lanes: int) -> list[UOp]:
     """The loops over the columns of a thread's chunk that fill no copies. If chunks have two
     lengths that take different numbers of vectors, each length gets its own loop."""
     found = values.cases(r.src[0])
@@ -157,8 +157,8 @@ def narrow_lanes(s: Scheduler, k: Nest, r: UOp, lanes: int) -> int:
     if len(sums) != 1 or sums[0].arg.op != "add":
         return lanes
     wide = s.target.lanes(32) * terms_of_a_word(sums[0].src[0], s.context)
-    near = all([a.stride(r) in (0, 1) for a in k.inside(r)])
-    return wide if near and wide > lanes and (length_of(r) or wide) >= wide else lanes
+    is_contiguous = all([a.stride(r) in (0, 1) for a in k.inside(r)])
+    return wide if is_contiguous and wide > lanes and (length_of(r) or wide) >= wide else lanes
 
 
 def vectorise_reduce(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> None:
@@ -169,10 +169,10 @@ def vectorise_reduce(s: Scheduler, r: UOp, lanes: int, accumulators: int) -> Non
     wide = lanes * accumulators
     for q in s.family(r):
         several = accumulators > 1 and (length_of(q) or wide) >= wide
-        whole = several and affine.is_multiple(q.src[0], wide)
-        first, rest = s.split(q, wide) if several and not whole else (q, None)
+        is_full = several and affine.is_multiple(q.src[0], wide)
+        first, rest = s.split(q, wide) if several and not is_full else (q, None)
         outer = s.vectorise(first, lanes)
-        if whole or first is not q:
+        if is_full or first is not q:
             s.widen(outer, "UNROLL", accumulators)
         if rest is not None:
             s.vectorise(rest, min(lanes, length_of(rest) or lanes))

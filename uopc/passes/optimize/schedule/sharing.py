@@ -88,15 +88,15 @@ def _cycles(s: Scheduler, k: Nest, c: LanedSum, shared: UOp, cut: Chunks) -> flo
     def length(q: UOp) -> int:
         return cut.longest if q is shared else most_of(q)
 
-    each, outer = (c, *c.beside), contraction.joined_with(k, c)
+    each, outer = (c, *c.adjacent), contraction.joined_with(k, c)
     others = _iterations_of_all([q for q in k.outputs if q not in (c.row, c.lane, outer)], length)
     joined = False
     if outer is None:
         tiles = {p: contraction.sum_tile(s, k, p, length(c.row), length(c.lane)) for p in each}
         sums = sum([trips(p.depth) * tile[2] for p, tile in tiles.items()])
     else:
-        apart, both = contraction.cycles_apart_and_joined(s, k, c, outer, length)
-        joined, sums = both < apart, min(apart, both)
+        separate, both = contraction.cycles_separate_and_joined(s, k, c, outer, length)
+        joined, sums = both < separate, min(separate, both)
     total = others * sums
     for p in each:
         vectors = contraction.sum_tile(s, k, p, length(c.row), length(c.lane))[1]
@@ -116,19 +116,19 @@ def _read(
     """The cycles to load each element of a factor once: from the last cache at 1/`wait` of stream
     speed, plus packing if the factor is packed. Windows share elements."""
     loops = [r for r in ranges.ranges(factor) if r.arg.kind in ("loop", "reduce")]
-    whole, count = 1, 1
+    full_size, count = 1, 1
     for d in packing.digits(factor, loops):
-        whole *= d.extent
+        full_size *= d.extent
         count *= d.extent - sum([f * (most_of(r) - length(r)) for r, f in d.factors.items()])
     size, total = factor.dtype.itemsize, 0.0
-    if is_far_constant(factor) or whole * size > s.target.l2_bytes:
+    if is_far_constant(factor) or full_size * size > s.target.l2_bytes:
         total = wait * count * size / s.target.figures.last_bytes
     if not is_packed:
         return total
     lanes = s.target.lanes(8 * size)
     order = walk.toposort(factor)
-    near = all([a.stride(p.lane) in (0, 1) for a in k.read if a.node in order])
-    total += count * (thresholds.JOINED_FILL / lanes if near else thresholds.JOINED_GATHER)
+    is_contiguous = all([a.stride(p.lane) in (0, 1) for a in k.read if a.node in order])
+    total += count * (thresholds.JOINED_FILL / lanes if is_contiguous else thresholds.JOINED_GATHER)
     for u in filter(is_arithmetic, order):
         around = ranges.ranges(u)
         often = count if around <= ranges.ranges(factor) else _iterations_of_all(around, length)

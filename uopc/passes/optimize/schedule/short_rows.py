@@ -20,7 +20,7 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 def unroll_short_reduces(s: Scheduler, lanes: int) -> None:
     """Make short reduces straight code, unless a tile keeps their terms in vectors."""
-    k, whole = s.nest, set["UOp"]()
+    k, unrolled = s.nest, set["UOp"]()
     short = [
         r for r in reversed(k.axes)
         if r not in k.outputs and (length_of(r) or sys.maxsize) <= thresholds.WHOLE_UNROLL
@@ -33,11 +33,11 @@ def unroll_short_reduces(s: Scheduler, lanes: int) -> None:
             continue
         if length >= lanes and _is_read_alone(s.nest, r, lanes):
             continue
-        if _copies_of_longer(k, r, whole) > thresholds.ACCUMULATORS:
+        if _copies_of_longer(k, r, unrolled) > thresholds.ACCUMULATORS:
             continue
-        small = length * k.expanded_size(r, whole) <= thresholds.MOST_COPIES
+        small = length * k.expanded_size(r, unrolled) <= thresholds.MOST_COPIES
         if small and s.attempt("UNROLL", r, 0):
-            whole.add(r)
+            unrolled.add(r)
 
 
 def _is_read_alone(k: Nest, r: UOp, lanes: int) -> bool:
@@ -51,14 +51,14 @@ def _is_read_alone(k: Nest, r: UOp, lanes: int) -> bool:
     return lane_cost(inside, r, lanes) <= len(inside) < least
 
 
-def _copies_of_longer(k: Nest, r: UOp, whole: set[UOp]) -> int:
+def _copies_of_longer(k: Nest, r: UOp, unrolled: set[UOp]) -> int:
     """The copies, each with an accumulator, that unrolling r would make of a loop of the same sum
-    inside of r: the iterations of r times those of loops that are unrolled, or will be (`whole`). 1
-    if no loop is inside."""
-    beside = {q for u in k.reduces if r in u.src[1:] for q in u.src[1:]}
-    if not any([q.arg.kind == "reduce" and q.arg.axis > r.arg.axis for q in beside]):
+    inside of r: the iterations of r times those of loops that are or will be `unrolled`.
+    1 if no loop is inside."""
+    of_same_sum = {q for u in k.reduces if r in u.src[1:] for q in u.src[1:]}
+    if not any([q.arg.kind == "reduce" and q.arg.axis > r.arg.axis for q in of_same_sum]):
         return 1
-    return trips([r, *[q for q in beside if q in whole or q.arg.kind == "unroll"]])
+    return trips([r, *[q for q in of_same_sum if q in unrolled or q.arg.kind == "unroll"]])
 
 
 def _is_reused(kernel: UOp, r: UOp) -> bool:

@@ -47,9 +47,9 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     other = crossed(k, output, most_of)
     if output is None or other is None or k.reduces or len(k.written) != 1:
         return None
-    far = [a for a in k.read if a.stride(other) == 1 and (a.stride(output) or 0) > 1]
-    size = max([bounds.most_bytes(a.storage) for a in far], default=0)
-    itemsize = max([a.itemsize for a in far], default=1)
+    strided = [a for a in k.read if a.stride(other) == 1 and (a.stride(output) or 0) > 1]
+    size = max([bounds.most_bytes(a.storage) for a in strided], default=0)
+    itemsize = max([a.itemsize for a in strided], default=1)
     n = 1 << int(math.log2(s.target.l2_bytes / thresholds.CROSSED_SHARE / itemsize) / 2)
     if size <= s.target.l2_bytes or n < 2 * lanes:
         return None
