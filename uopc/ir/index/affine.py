@@ -263,8 +263,7 @@ def floormod(a: UOp, n: UOp) -> UOp:
 def interval(
     constant: int, terms: Terms, constraints: Constraints | None = None
 ) -> tuple[int, int]:
-    """The least and greatest value of a sum under constraints, with each monomial bounded
-    separately."""
+    """The least and greatest value of a sum under constraints; each monomial is bounded alone."""
     low = high = constant
     for m, f in terms.items():
         a, b = m._bounds or bounds.bounds(m)
@@ -417,8 +416,7 @@ def _rest(a: UOp, n: int) -> Pair:
 
 
 def _one_quotient(constant: int, terms: Terms, n: int) -> Terms | None:
-    """Choose residues of the coefficients that keep the sum between two neighbouring multiples of
-    n.
+    """Choose residues of the coefficients that keep the sum between neighbouring multiples of n.
 
     f ≡ f − n (mod n), so a = n·A + b with b = Σ gᵢ·mᵢ + c for any choice of gᵢ ≡ fᵢ.
     """
@@ -540,8 +538,7 @@ def _multiples(a: Form, n: Form) -> UOp:
 
 
 def _cancel(m: UOp, divisor: list[UOp]) -> UOp | None:
-    """The monomial without the divisor's atoms (1 if no atom is left); None if an atom is missing.
-    """
+    """The monomial without the divisor's atoms (1 if none is left); None if an atom is missing."""
     atoms = factors(m)
     for d in divisor:
         if d not in atoms:

@@ -380,9 +380,8 @@ def diagonalized(a: UOp) -> tuple[UOp, UOp, UOp]:
     """Numbers d, and matrices e and f with e·a·f = diag(d) and det(e)·det(f) = 1.
 
     Gaussian elimination with complete pivoting (Golub and Van Loan, 3.4) of rows and of columns, in
-    [a | 1] and in the identity below a. No factor exceeds 1, so that e and f are as well
-    conditioned as triangles of such factors, even if a has no inverse: then all pivots after its
-    rank are 0.
+    [a | 1] and in the identity below a. No factor exceeds 1, so e and f are as well conditioned as
+    triangles of such factors. If a has no inverse, all pivots after its rank are 0.
     """
     batch, n, _ = shapes.shape(a)
     s = MatrixKernel(batch, a.dtype)
