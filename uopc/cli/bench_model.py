@@ -200,6 +200,6 @@ def show(out: Output, model: Path, threads: int, found: dict[str, Any], as_json:
 if __name__ == "__main__":
     try:
         serve(sys.argv[1], json.loads(sys.argv[2]))
-    except Exception as error:  # of either engine: the parent process shows it to the user
+    except Exception as error:  # the parent process shows an error of either engine to the user
         kind = "" if isinstance(error, Error) else f"{type(error).__name__}: "
         print(json.dumps({"error": f"{kind}{error}"}), flush=True)

@@ -37,7 +37,7 @@ class Access:
     ) -> None:
         """`known`: as for `before_effects`."""
         self.node, self.user, self._known = node, node if user is None else user, known
-        self.loops = node._ranges or ranges.ranges(node)
+        self.loops = ranges.ranges(node)
         self.index: index_maps.Index = ()
         self.gate: UOp | None = None
         for s in node.src[1:]:

@@ -48,7 +48,7 @@ class Nest:
                 lists[op].append(u)
             elif op in _COMPARISONS and u.src[0].dtype.scalar is dtypes.index:
                 self.comparisons.append(u)
-            enter(u._ranges or ranges.ranges(u))
+            enter(ranges.ranges(u))
             if u.dtype.lanes > 1:
                 self.around_vectors.update(ranges.ranges(u))
 

@@ -72,7 +72,7 @@ def _neighbours(kernel: UOp) -> list[tuple[UOp, UOp]]:
     for u in filter(_is_closer, walk.order(kernel)):
         closed = sorted(ranges.closed_ranges(u), key=lambda r: r.arg.axis)
         for outer, inner in reversed(list(itertools.pairwise(closed))):
-            if outer.arg.kind == inner.arg.kind and not inner.src[0]._ranges:
+            if outer.arg.kind == inner.arg.kind and not ranges.ranges(inner.src[0]):
                 pairs[(outer, inner)] = None
     return list(pairs)
 
