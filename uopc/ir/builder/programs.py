@@ -27,7 +27,7 @@ class Scheduled:
     outputs: tuple[UOp, ...]
 
 
-Schedule = Callable[["UOp"], Scheduled]
+Schedule = Callable[[UOp], Scheduled]
 
 
 class Slots:
