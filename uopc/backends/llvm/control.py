@@ -47,7 +47,7 @@ class ControlEmitter(Emitter):
         lasts = [self.of(after, carry.dtype.lanes) for carry, after in pairs]
         for (carry, _), last in zip(pairs, lasts):
             incoming = f"[ {self._initial(loop, carry)}, %{loop.before} ], [ {last}, %{latch} ]"
-            t = TILE if self._is_tile(carry.dtype) else llvm_type(carry.dtype)
+            t = self._register_type(carry.dtype)
             phis.append(f"  {self.names[carry]} = phi {t} {incoming}")
         self.lines[loop.phis] = "\n".join(phis)
         if loop.at_least_once:
@@ -68,6 +68,10 @@ class ControlEmitter(Emitter):
             return tiles.zero_before(self, loop)
         return self.of(initial)
 
+    def _register_type(self, t: DType) -> str:
+        """The LLVM type of a value in a register."""
+        return TILE if self._is_tile(t) else llvm_type(t)
+
     def _is_tile(self, t: DType) -> bool:
         """True for a value in a register of a matrix unit."""
         if not self.multiplies_tiles:
@@ -83,6 +87,6 @@ class ControlEmitter(Emitter):
         before, done = branch
         last = self.join(done)
         for u in joined:
-            (a, _, b), t = u.src, TILE if self._is_tile(u.dtype) else llvm_type(u.dtype)
+            (a, _, b), t = u.src, self._register_type(u.dtype)
             incoming = f"[ {self.of(a)}, %{before} ], [ {self.of(b)}, %{last} ]"
             self.names[u] = self.value(f"phi {t} {incoming}")
