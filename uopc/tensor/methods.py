@@ -154,7 +154,7 @@ def _render(u: UOp, simplify: bool = True, style: Literal["python", "c"] = "pyth
         >>> (n * 4 + 3).render(), (n // 3).render(style="c")
         ('((n*4)+3)', '(n / 3)')
     """
-    if style not in STYLES:
+    if not isinstance(style, str) or style not in STYLES:
         raise UserError(f"render: the style must be python or c, got {style!r}")
     return STYLES[style](_simplify(u) if simplify else u)
 

@@ -93,6 +93,8 @@ def test_what_has_no_expression(u: UOp, problem: str) -> None:
 def test_other_styles_are_errors() -> None:
     with pytest.raises(uopc.UserError, match="style must be python or c, got 'rust'"):
         N.render(style="rust")
+    with pytest.raises(uopc.UserError, match=r"style must be python or c, got \['c'\]"):
+        N.render(style=["c"])
 
 
 def fits(u: UOp) -> bool:
