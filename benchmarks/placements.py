@@ -1,73 +1,277 @@
-"""Random graphs, and the same with `.contiguous()` at random places: is any of these faster?
+"""Drawn graphs with heavy values stored by hand: is any placement faster than the compiler's own?
 
-    python benchmarks/placements.py [FIRST LAST [steps]]
+    python benchmarks/placements.py                        30 graphs, a table
+    python benchmarks/placements.py 17 40:80               graphs of `composites.py` by number
+    python benchmarks/placements.py 0:500 --out f.jsonl --minutes 4     goes on where f.jsonl ends
+    python benchmarks/placements.py --report f.jsonl       the report of what was recorded
 
-Each line is a graph for which a placement takes less than 0.9 of the time of the compiler's own,
-with both times and the ratio that `tests/placements.py` predicts. One thread, the least of many
-calls in turns. The last line has the number of graphs, and how many placements were 1.5 x faster.
-With `steps` the graphs are recurrences whose steps read rows of a product, also with it stored.
+A caller stores each heavy value alone, all of them, and all but one, with `.contiguous()`. Programs
+take turns in one process: the least CPU time of a call, or its least time on several threads. Every
+result is compared with NumPy's. The compiler's own program takes part twice: how much its two times
+differ decides from which time on a ratio says anything (`floor`).
 """
 
 from __future__ import annotations
 
-import os
+import argparse
+import json
+import math
 import sys
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-os.environ["UOPC_THREADS"] = "1"
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import numpy as np
+from composites import KINDS, Composite, placements
 
 import uopc
-from tests.placements import drawn, predicted, recurrent, stored_elsewhere
-from uopc import UOp
-from uopc.ir.core import shapes, walk
-from uopc.ir.core.ops import Ops
 
-PLACES, SECONDS = 5, 0.02  # placements of a graph, time for one of them
-FASTER, MUCH_FASTER = 0.9, 1 / 1.5
+# Of each kind that has one, a graph that storing by hand made faster once; and others.
+BENCHMARK: tuple[int, ...] = tuple(range(30))
+ROUNDS, LEAST = 30, 2e-4  # turns; seconds of a sample at least
+SLOW = 3.0  # times the least: a program that takes so much longer is timed once a turn
+TOLERANCE = 1e-4  # of the largest number of a result
+NEAR, FAR = 1.05, 1.15  # times the best placement: as fast, and clearly slower
+AGREE = 0.99  # share of repeats that are within NEAR above the floor
 
 
-def least(programs: list[Any], arrays: list[Any]) -> list[float]:
-    """The least seconds of a call of each program; they take turns."""
-    best = [float("inf")] * len(programs)
-    end = time.perf_counter() + SECONDS * len(programs)
-    while time.perf_counter() < end:
-        for i, program in enumerate(programs):
-            start = time.perf_counter()
-            program(*arrays)
-            best[i] = min(best[i], time.perf_counter() - start)
+# ------------------------------------------------------------------ one graph
+@dataclass
+class Placed:
+    """A program with some heavy values stored, and its error beside NumPy."""
+
+    stored: tuple[int, ...]
+    program: uopc.Program
+    error: float
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The code of each launch: equal where the compiler itself stores what a caller stores."""
+        return tuple([launch.kernel.source for launch in self.program.launches])
+
+
+@dataclass
+class Record:
+    """Times of one graph in seconds, by the heavy values that are stored: `""`, `"0"`, `"0 2"`.
+
+    `again` is the second time of the compiler's own program. Placements of equal code are one.
+    """
+
+    number: int
+    kind: str
+    threads: int
+    heavies: int
+    seconds: dict[str, float]
+    again: float
+    kernels: dict[str, int]
+    wrong: dict[str, float]  # the errors of wrong results
+
+    @property
+    def own(self) -> float:
+        return min(self.seconds[""], self.again)
+
+    @property
+    def best(self) -> str:
+        """The fastest placement, the compiler's own if no other is faster."""
+        return min(self.seconds, key=lambda s: self.own if s == "" else self.seconds[s])
+
+    @property
+    def ratio(self) -> float:
+        """The time of our program over that of the fastest placement by hand."""
+        others = [t for s, t in self.seconds.items() if s]
+        return self.own / min(others) if others else 1.0
+
+    @property
+    def repeat(self) -> float:
+        """The greater time of the compiler's own program over the lesser."""
+        first = self.seconds[""]
+        return max(first, self.again) / min(first, self.again)
+
+
+def placed(c: Composite, threads: int) -> Iterator[Placed]:
+    """The graph in every placement."""
+    heavies = c.graph(lambda i, value: value)[2]
+    expected = c.expected()
+    most = max(float(np.abs(expected).max()), 1e-30)
+    for stored in placements(heavies):
+        graph, arrays, _ = c.graph(lambda i, value: value.contiguous() if i in stored else value)  # noqa: B023
+        with uopc.options(cache_dir=""):
+            program = uopc.compile(graph, threads=threads)
+        got = program(**{u: arrays[u] for u in names(program)})
+        with np.errstate(invalid="ignore"):
+            error = float(np.abs(got - expected).max()) / most
+        yield Placed(stored, program, error)
+
+
+def names(program: uopc.Program) -> list[str]:
+    return [str(u.name) for u in program.inputs]
+
+
+def least(calls: list[Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> list[float]:
+    """The least seconds of each call; they take turns."""
+    best = [math.inf] * len(calls)
+    times = [1] * len(calls)
+    for _ in range(rounds):
+        for i, call in enumerate(calls):
+            call()  # the caches are those of this program
+            begin = clock()
+            for _ in range(times[i]):
+                call()
+            best[i] = min(best[i], (clock() - begin) / times[i])
+        fastest = max(min(best), 1e-7)
+        times = [1 if b > SLOW * fastest else math.ceil(LEAST / max(b, 1e-7)) for b in best]
     return best
 
 
-def main() -> None:
-    first, last = map(int, sys.argv[1:3]) if len(sys.argv) > 2 else (0, 60)
-    steps = sys.argv[3:] == ["steps"]
-    rng, much = np.random.default_rng(0), 0
-    for number in range(first, last):
-        graph = [recurrent(number)[0]] if steps else drawn(number)
-        inputs = [u for u in walk.nodes(graph[0].sink(*graph[1:])) if u.op is Ops.PARAM]
-        arrays = [rng.random(shapes.shape(u), np.float32) for u in inputs]
-        others: dict[UOp, list[UOp]] = {}
-        for g in stored_elsewhere(graph, number, PLACES):
-            others[g[0].sink(*g[1:])] = g
-        if steps:
-            stored = recurrent(number, stored=True)[0]
-            others[stored.sink()] = [stored]
-        graphs = [graph, *others.values()]
-        programs = [uopc.compile(g, inputs=inputs, threads=1) for g in graphs]
-        own, *times = least(programs, arrays)
-        k = int(np.argmin(times))
-        if times[k] < FASTER * own:
-            much += times[k] < MUCH_FASTER * own
-            ratio = predicted(graph) / predicted(graphs[k + 1])
-            print(f"{number}: {own * 1e6:.2f} us, {times[k] * 1e6:.2f} stored elsewhere"
-                  f" ({own / times[k]:.2f} x; predicted {ratio:.2f})", flush=True)  # fmt: skip
-    print(f"{last - first} graphs, {much} much faster with values stored elsewhere")
+def measured(number: int, threads: int, rounds: int = ROUNDS) -> Record:
+    c = Composite(number)
+    every = list(placed(c, threads))
+    distinct = {p.code: p for p in reversed(every)}  # the first of those with equal code
+    kept = [p for p in every if distinct[p.code] is p]
+    arrays = c.graph(lambda i, value: value)[1]
+
+    def call(p: Placed) -> Callable[[], Any]:
+        bound = [arrays[name] for name in names(p.program)]
+        return lambda: p.program(*bound)
+
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    *times, again = least([call(p) for p in [*kept, every[0]]], rounds, clock)
+    seconds = {" ".join(map(str, p.stored)): t for p, t in zip(kept, times)}
+    record = Record(
+        number, c.kind, threads, len({i for p in every for i in p.stored}), seconds, again,
+        {" ".join(map(str, p.stored)): len(p.program.launches) for p in kept},
+        {" ".join(map(str, p.stored)): p.error for p in every if not p.error <= TOLERANCE},
+    )  # fmt: skip
+    if record.ratio > NEAR:  # the least of many is lucky: these two once more, in more turns
+        other = next(p for p in kept if " ".join(map(str, p.stored)) == record.best)
+        pair = [call(every[0]), call(other), call(every[0])]
+        own, hand, again = least(pair, 3 * rounds, clock)
+        record.seconds |= {"": own, record.best: hand}
+        record.again = again
+    return record
+
+
+# ------------------------------------------------------------------ the report
+def floor(records: list[Record]) -> float:
+    """The least time of a program from which on its repeats agree."""
+    ordered = sorted(records, key=lambda r: -r.own)
+    least, agreeing = math.inf, 0
+    for n, r in enumerate(ordered, 1):
+        agreeing += r.repeat <= NEAR
+        if agreeing >= AGREE * n:
+            least = r.own
+    return least
+
+
+def line(r: Record) -> str:
+    best = r.best
+    stored = f"{{{best.replace(' ', ', ')}}}" if best else "as chosen"
+    return (
+        f"| {r.number} | {r.kind} | {r.threads} | {r.heavies} | {r.own * 1e6:.1f} |"
+        f" {min([t for s, t in r.seconds.items() if s], default=r.own) * 1e6:.1f} |"
+        f" {r.ratio:.2f} | {stored} | {r.kernels['']} | {r.kernels.get(best, 0)} |"
+        f" {r.repeat:.2f} |" + (f" WRONG {r.wrong}" if r.wrong else "")
+    )
+
+
+HEAD = (
+    "| number | kind | threads | heavy | ours, µs | by hand, µs | ours / by hand | stored | kernels"
+    " | by hand | repeat |\n|" + "---|" * 11
+)
+
+
+def _row(name: str, records: list[Record]) -> str:
+    ratios = sorted(max(r.ratio, 1.0) for r in records)
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    cells = [sum(x > bound for x in ratios) for bound in (NEAR, FAR, 1.3, 2.0)]
+    near = 1 - cells[0] / len(ratios)
+    return (
+        f"| {name} | {len(ratios)} | {mean:.3f} | {near:.1%} | "
+        + " | ".join(map(str, cells[1:])) + f" | {ratios[-1]:.2f} |"
+    )  # fmt: skip
+
+
+def report(records: list[Record], worst: int = 10) -> Iterator[str]:
+    """Markdown: all graphs, each kind, and the worst."""
+    bound = floor(records)
+    known = [r for r in records if r.own >= bound]
+    repeats = sorted(r.repeat for r in records)
+    yield (
+        f"{len(records)} graphs, {len(known)} of them take {bound * 1e6:.1f} µs (the floor) or"
+        " more. Repeats of the same program differ by"
+        f" {repeats[len(repeats) // 2] - 1:.1%} (median), {repeats[-1] - 1:.0%} (worst);"
+        f" {sum(r.repeat <= NEAR for r in records) / len(records):.1%} are within {NEAR}."
+    )
+    wrong = [r for r in records if r.wrong]
+    yield f"{len(wrong)} graphs have a wrong result{': ' if wrong else '.'}" + ", ".join(
+        [f"{r.number} ({r.kind})" for r in wrong]
+    )
+    yield ""
+    yield "Time of ours / of the fastest placement, 1 where ours is the fastest:"
+    yield ""
+    yield f"| kind | graphs | mean | within {NEAR} | above {FAR} | above 1.3 | above 2 | worst |"
+    yield "|---" * 8 + "|"
+    if known:
+        yield _row("all", known)
+    for threads in sorted({r.threads for r in known}):
+        yield _row(f"{threads} threads", [r for r in known if r.threads == threads])
+    for kind in [k.__name__ for k in KINDS]:
+        if of := [r for r in known if r.kind == kind]:
+            yield _row(kind, of)
+    yield ""
+    yield HEAD
+    for r in sorted(known, key=lambda r: -r.ratio)[:worst]:
+        yield line(r)
+
+
+# ------------------------------------------------------------------ the command
+def _numbers(texts: list[str]) -> list[int]:
+    found: list[int] = []
+    for text in texts:
+        first, _, end = text.partition(":")
+        found += range(int(first), int(end or int(first) + 1))
+    return found
+
+
+def _read(path: Path) -> list[Record]:
+    return [Record(**json.loads(row)) for row in path.read_text("utf-8").splitlines()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("numbers", nargs="*")
+    parser.add_argument("--threads", type=int, nargs="*", default=[1])
+    parser.add_argument("--out", type=Path, help="records, a line of JSON each")
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--report", type=Path, nargs="*")
+    args = parser.parse_args()
+    if args.report:
+        print(*report([r for path in args.report for r in _read(path)]), sep="\n")
+        return 0
+    records = _read(args.out) if args.out and args.out.exists() else []
+    done = {(r.number, r.threads) for r in records}
+    end = time.monotonic() + 60 * args.minutes
+    print(HEAD)
+    for number in _numbers(args.numbers) or BENCHMARK:
+        for threads in args.threads:
+            if (number, threads) in done or time.monotonic() > end:
+                continue
+            records.append(measured(number, threads))
+            print(line(records[-1]), flush=True)
+            if args.out:
+                with args.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(records[-1])) + "\n")
+    print()
+    print(*report(records), sep="\n")
+    return 1 if any(r.wrong for r in records) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
