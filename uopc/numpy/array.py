@@ -447,13 +447,6 @@ def applied(function: Callable[..., Any], *values: Any) -> Any:
     return same_kind(function(*[uop_of(v) for v in values]), values)
 
 
-def named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
-    """Give a function made by a factory its public name and a docstring."""
-    function.__module__, function.__doc__ = "uopc.numpy", doc
-    function.__name__ = function.__qualname__ = name
-    return function
-
-
 def is_weak(v: Any) -> bool:
     """True for a Python number, and for an Array that was a Python number."""
     return v.weak if isinstance(v, Array) else type(v) in (bool, int, float)

@@ -18,7 +18,6 @@ from uopc.numpy.array import (
     Array,
     applied,
     check_number,
-    named,
     promoted,
     same_kind,
     trace_of,
@@ -28,6 +27,7 @@ from uopc.numpy.dtype_functions import as_dtype
 from uopc.numpy.joining import stack
 from uopc.numpy.manipulation import moveaxis
 from uopc.tensor import creation, elementwise, examples, indexing, table
+from uopc.tensor.examples import with_name
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",
@@ -116,9 +116,11 @@ def _numbers(name: str, value: int) -> Any:
     doc, result = f"Every element is {value}", f"array([{value}., {value}.])"
     example = examples.section(f">>> np.asarray(unp.{name}((2,)))", result)
     of_like = examples.section(f">>> np.asarray(unp.{name}_like(np.array([7.0, 8.0])))", result)
+    of_shape = f"{doc}, in the shape; float64 by default.{example}"
+    of_array = f"{doc}, in the shape and dtype of x unless given.{of_like}"
     return (
-        named(function, name, f"{doc}, in the shape; float64 by default.{example}"),
-        named(like, f"{name}_like", f"{doc}, in the shape and dtype of x unless given.{of_like}"),
+        with_name(function, "uopc.numpy", name, of_shape),
+        with_name(like, "uopc.numpy", f"{name}_like", of_array),
     )
 
 

@@ -15,10 +15,11 @@ from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import Array, is_operand, is_weak, named, promoted, same_kind, uop_of
+from uopc.numpy.array import Array, is_operand, is_weak, promoted, same_kind, uop_of
 from uopc.numpy.creation import asarray
 from uopc.numpy.dtype_functions import finfo
 from uopc.tensor import elementwise, examples, float_functions, table
+from uopc.tensor.examples import with_name
 
 __all__ = [
     "angle", "clip", "divmod", "isneginf", "isposinf", "modf", "nan_to_num", "select", "sinc",
@@ -50,7 +51,9 @@ def _function(row: table.UFunc, build: Callable[..., UOp]) -> Function:
     def of_two(x1: Any, x2: Any, /) -> Any:
         return _applied(name, takes, build, (x1, x2))
 
-    return named(of_one if row.operands == 1 else of_two, name, table.function_doc(row))
+    return with_name(
+        of_one if row.operands == 1 else of_two, "uopc.numpy", name, table.function_doc(row)
+    )
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -182,7 +185,7 @@ def _infinity(name: str, value: float, which: str, result: str) -> Function:
 
     doc = f"True for the {which} infinity.\n\nElementwise. UserTypeError for bool."
     example = ("[1.0, np.inf, -np.inf]", "", result)
-    return named(function, name, doc + examples.of_function(name, example))
+    return with_name(function, "uopc.numpy", name, doc + examples.of_function(name, example))
 
 
 isposinf = _infinity("isposinf", math.inf, "positive", "array([False,  True, False])")

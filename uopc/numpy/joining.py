@@ -11,10 +11,11 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import fold
 from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import Array, named, promoted, same_kind, uop_of
+from uopc.numpy.array import Array, promoted, same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.numpy.manipulation import own_axis, with_rank
 from uopc.tensor import examples, indexing
+from uopc.tensor.examples import with_name
 
 __all__ = [
     "append", "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "block", "column_stack",
@@ -112,7 +113,9 @@ def _with_rank(rank: int, doc: str, given: str, shape: str) -> Callable[..., Any
 
     name, result = f"atleast_{rank}d", "One array, or a tuple of as many as there are."
     example = examples.section(f">>> unp.{name}({given}).shape", shape)
-    return named(function, name, f"Each array with at least {doc}.\n\n{result}{example}")
+    return with_name(
+        function, "uopc.numpy", name, f"Each array with at least {doc}.\n\n{result}{example}"
+    )
 
 
 atleast_1d = _with_rank(1, "one dimension: a number is a vector", "unp.asarray(3.0)", "(1,)")
@@ -361,7 +364,7 @@ def _split_along(name: str, axis: int, least: int, doc: str, shape: str) -> Call
     call = f">>> [p.shape for p in unp.{name}(unp.zeros((4, 4, 4)), 2)]"
     example = examples.section(call, f"[{shape}, {shape}]")
     errors = "UserError as that of `split`, and for fewer dimensions."
-    return named(function, name, f"`split` along {doc}\n\n{errors}{example}")
+    return with_name(function, "uopc.numpy", name, f"`split` along {doc}\n\n{errors}{example}")
 
 
 hsplit = _split_along("hsplit", 1, 1, "the second axis; of a vector along the first.", "(4, 2, 4)")

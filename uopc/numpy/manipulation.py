@@ -16,8 +16,9 @@ from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
-from uopc.numpy.array import Array, applied, check_number, named, same_kind, uop_of
+from uopc.numpy.array import Array, applied, check_number, same_kind, uop_of
 from uopc.tensor import examples, indexing, padding, table
+from uopc.tensor.examples import with_name
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "expand_dims", "flip", "fliplr", "flipud",
@@ -221,7 +222,9 @@ def _flipped(name: str, axis: int, doc: str, result: str) -> Callable[..., Any]:
         return flip(m, own_axis(axis, uop_of(m, name).ndim, name))
 
     example = examples.of_function(name, ("[[1, 2], [3, 4]]", "", result))
-    return named(function, name, f"{doc} axis. UserIndexError without one.{example}")
+    return with_name(
+        function, "uopc.numpy", name, f"{doc} axis. UserIndexError without one.{example}"
+    )
 
 
 fliplr = _flipped(

@@ -24,6 +24,7 @@ from uopc.numpy.reductions import check_no_out, chosen
 from uopc.numpy.statistics import extreme, with_options
 from uopc.tensor import examples, reductions, table
 from uopc.tensor.elementwise import rounded
+from uopc.tensor.examples import with_name
 
 
 def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
@@ -382,12 +383,10 @@ def _shaped(name: str) -> Callable[..., Any]:
 
 
 def _documented(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    method.__name__, method.__qualname__ = name, f"Array.{name}"
-    method.__module__ = Array.__module__
     known = (getattr(namespace, name).__doc__ or "").partition("\n\n")[0]
     same = f"{' '.join(known.split())} The same as `uopc.numpy.{name}(x)`."
-    method.__doc__ = same.strip() + examples.of_array(name, table.EXAMPLES[name])
-    return method
+    doc = same.strip() + examples.of_array(name, table.EXAMPLES[name])
+    return with_name(method, Array, name, doc)
 
 
 def copy(a: Array, order: str | None = "C") -> Array:

@@ -13,9 +13,10 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.numpy import creation, elementwise
-from uopc.numpy.array import float_of, named, promoted, same_kind, uop_of
+from uopc.numpy.array import float_of, promoted, same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.tensor import examples, table
+from uopc.tensor.examples import with_name
 from uopc.tensor.table import Reduction
 
 __all__ = [
@@ -27,7 +28,7 @@ Function = Callable[..., Any]
 
 def of_row(function: Function, row: Reduction, more: str = "") -> Function:
     """Name a row's function and set its docstring; `more`: a sentence on its options."""
-    return named(function, row.name, table.reduction_doc(row, more))
+    return with_name(function, "uopc.numpy", row.name, table.reduction_doc(row, more))
 
 
 def whole_dtype(t: DType) -> DType:
@@ -222,4 +223,4 @@ def data_dependent(name: str) -> Function:
         "Traceback (most recent call last):",
         f"uopc.errors.UserTypeError: {why}",
     )
-    return named(function, name, doc)
+    return with_name(function, "uopc.numpy", name, doc)

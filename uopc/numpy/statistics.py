@@ -18,7 +18,6 @@ from uopc.numpy.array import (
     common_dtype,
     float_of,
     is_weak,
-    named,
     promoted,
     same_kind,
     uop_of,
@@ -26,6 +25,7 @@ from uopc.numpy.array import (
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.numpy.manipulation import own_axes
 from uopc.tensor import examples, nn, scatter, statistics, table
+from uopc.tensor.examples import with_name
 from uopc.tensor.table import Reduction
 
 __all__ = [
@@ -117,7 +117,7 @@ def _quantile(name: str, doc: str, most: int = 1) -> Function:
         " UserTypeError for weights, `out` and `overwrite_input`"
     )
     example = examples.of_function(name, examples.ROWS[name])
-    return named(function, name, f"{doc} See `UOp.quantile`; {made}.{example}")
+    return with_name(function, "uopc.numpy", name, f"{doc} See `UOp.quantile`; {made}.{example}")
 
 
 def _quantile_dtype(t: DType, q: Any, method: str, most: int) -> DType:

@@ -23,6 +23,7 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import dim_uop
+from uopc.tensor.examples import with_name
 from uopc.tensor.primitive import primitive
 
 P = ParamSpec("P")
@@ -102,8 +103,7 @@ def floored(op: Op) -> Callable[[Operand, Operand], UOp]:
         x, y = _no_bool(*operands.paired(a, b, op.symbol or op.name))
         return alu.alu(x, op, y)
 
-    function.__name__ = function.__qualname__ = op.name
-    return function
+    return with_name(function, __name__, op.name)
 
 
 def bitwise(op: Op) -> Callable[[Operand, Operand], UOp]:
@@ -117,8 +117,7 @@ def bitwise(op: Op) -> Callable[[Operand, Operand], UOp]:
             x, y = _no_bool(x, y)
         return alu.alu(x, op, y)
 
-    function.__name__ = function.__qualname__ = op.name
-    return function
+    return with_name(function, __name__, op.name)
 
 
 def power(a: Operand, b: Operand) -> UOp:

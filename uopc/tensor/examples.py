@@ -1,9 +1,10 @@
-"""Examples in docstrings: one example serves the UOp method, the function of `uopc.numpy` and the
-method of Array of the same name."""
+"""Names and docstrings of functions that factories make. One example serves the UOp method, the
+function of `uopc.numpy` and the method of Array of the same name."""
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 Example: TypeAlias = tuple[str, str, str]  # an array x, the arguments after it, and the result
 ROWS: Final[dict[str, tuple[str, str, str]]] = {
@@ -20,6 +21,21 @@ ROWS: Final[dict[str, tuple[str, str, str]]] = {
     "swapaxes": ("[[1], [2]]", "0, 1", "array([[1, 2]])"),
     "transpose": ("[[1], [2]]", "", "array([[1, 2]])"),
 }
+
+
+def with_name(
+    function: Callable[..., Any], owner: type | str, name: str, doc: str | None = None
+) -> Callable[..., Any]:
+    """Give a function made by a factory its public name, as a method of a class or a function of a
+    module, so that documentation finds it there; and its docstring, if one is given."""
+    if isinstance(owner, type):
+        function.__module__, function.__qualname__ = owner.__module__, f"{owner.__name__}.{name}"
+    else:
+        function.__module__, function.__qualname__ = owner, name
+    function.__name__ = name
+    if doc is not None:
+        function.__doc__ = doc
+    return function
 
 
 def section(*lines: str) -> str:

@@ -31,6 +31,7 @@ from uopc.tensor import (
     table,
     updates,
 )
+from uopc.tensor.examples import with_name
 from uopc.tensor.signals import convolution, fourier, geometry, pooling, resizing
 
 Operator = Callable[[UOp, Operand], UOp]
@@ -233,12 +234,6 @@ def _left(function: Callable[[UOp, Operand], Result]) -> Callable[[UOp, Operand]
     return operator
 
 
-def _belongs(function: Callable[..., UOp], name: str) -> None:
-    """Mark a table's function as a method, so that documentation finds it as `UOp.name`."""
-    function.__name__, function.__qualname__ = name, f"UOp.{name}"
-    function.__module__ = UOp.__module__
-
-
 # With an operand on either side.
 _OPERATORS: dict[str, Callable[..., UOp]] = {
     "add": elementwise.operator(Ops.ADD),
@@ -400,8 +395,7 @@ class Methods:
 
 
 for _name, _function in table.methods().items():
-    _belongs(_function, _name)
-    setattr(Methods, _name, _function)
+    setattr(Methods, _name, with_name(_function, UOp, _name))
 for _name, _function in _OPERATORS.items():
     setattr(Methods, f"__{_name}__", _left(_function))
     setattr(Methods, f"__r{_name}__", _reversed(_function))

@@ -14,6 +14,7 @@ from uopc.ir.core.shapes import Dim, show
 from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 from uopc.tensor import examples
+from uopc.tensor.examples import with_name
 from uopc.tensor.nn import product_sum
 from uopc.tensor.signals.geometry import (
     Windows,
@@ -81,12 +82,11 @@ def _of_rank(
     ) -> UOp:  # fmt: skip
         return _conv(name, rank, a, w, bias, stride, padding, dilation, groups)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = (
+    doc = (
         f"`conv` of {of}: (batch, channels, {sizes}) with w (out, channels per group, {sizes})."
         "\n\nThe other arguments are those of `conv`. UserError for another number of dimensions."
     ) + examples.of_method(name, (given, rest, result))
-    return function
+    return with_name(function, __name__, name, doc)
 
 
 conv1d = _of_rank(
