@@ -14,6 +14,8 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.args import KernelArg, Opt, ReduceArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.passes.optimize.opts import table
+from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.tensor import creation
 
 F32, I32, INDEX, VOID = dtypes.float32, dtypes.int32, dtypes.index, dtypes.void
@@ -52,6 +54,11 @@ def plain_kernel(graph: UOp) -> UOp:
     (run,) = [r for r in lower_only(graph).runs if r.name == "simplify-ranges"]
     (found,) = run.after
     return found
+
+
+def apply_opt(kernel: UOp, opt: Opt) -> UOp:
+    """The kernel after one Opt."""
+    return table.apply(Tiled(kernel), opt).kernel
 
 
 def named(sink: UOp) -> UOp:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from tests.by_hand import plain_kernel
+from tests.by_hand import apply_opt, plain_kernel
 from tests.machines import THIS, lowered_for
 from tests.passes.optimize.opts.test_opts import results
 from tests.reference import numbers
@@ -22,7 +22,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine
 from uopc.ir.interpret import interpreter
 from uopc.ir.verify.in_bounds import verify_bounds
-from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.lengths import CHUNK_MULTIPLE, MOST_UNEVEN, Chunks, chunks_of
 from uopc.passes.optimize.opts.substitution import Part, substituted
 
@@ -58,9 +57,9 @@ def test_every_element_belongs_to_one_chunk(threads: int) -> None:
         kernel = plain_kernel(uopc.param("a", (n,)) * 2.0)
         for opts in [[], [Opt("SPLIT", 1, 4)], [Opt("SPLIT", 1, 4), Opt("UPCAST", 1, 4)]]:
             try:
-                made = table.apply_opt(kernel, Opt("THREAD", 0, threads))
+                made = apply_opt(kernel, Opt("THREAD", 0, threads))
                 for opt in opts:
-                    made = table.apply_opt(made, opt)
+                    made = apply_opt(made, opt)
             except uopc.errors.Error:
                 continue
             (thread,) = [r for r in walk.order(made)

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from tests.by_hand import plain_kernel, with_opts
+from tests.by_hand import apply_opt, plain_kernel, with_opts
 from tests.machines import MACHINES, runnable
 from uopc.driver import lower_only
 from uopc.ir.core.args import Opt
-from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
 
 CPUS = runnable("", "x86-64-v3")
@@ -81,13 +80,13 @@ def test_rows_that_are_not_aligned_are_stored_through_the_caches():
 )
 def test_refused(make, opt, why):
     with pytest.raises(Refused, match=why):
-        table.apply_opt(plain_kernel(make(uopc.param("x", (64,)))), opt)
+        apply_opt(plain_kernel(make(uopc.param("x", (64,)))), opt)
 
 
 def test_refused_twice():
-    once = table.apply_opt(plain_kernel(uopc.param("x", (64,)) * 2.0), Opt("NONTEMPORAL", 0, 0))
+    once = apply_opt(plain_kernel(uopc.param("x", (64,)) * 2.0), Opt("NONTEMPORAL", 0, 0))
     with pytest.raises(Refused, match="have a mode already"):
-        table.apply_opt(once, Opt("NONTEMPORAL", 0, 0))
+        apply_opt(once, Opt("NONTEMPORAL", 0, 0))
 
 
 def streams(graph, threads=1):

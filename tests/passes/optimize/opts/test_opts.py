@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import uopc
-from tests.by_hand import at, param, plain_kernel, store, with_opts
+from tests.by_hand import apply_opt, at, param, plain_kernel, store, with_opts
 from tests.reference import numbers
 from uopc.backends import detect
 from uopc.driver import lower_only
@@ -121,7 +121,7 @@ def test_what_is_written_in_place_does_not_overlap():
     x = uopc.param("x", (7,))
     kernel_graph = plain_kernel(x.assign(x * 2.0))
     with pytest.raises(Refused, match="the kernel reads the storage that it writes"):
-        table.apply_opt(kernel_graph, Opt("OVERLAP", 0, 4))
+        apply_opt(kernel_graph, Opt("OVERLAP", 0, 4))
 
 
 def test_lengths_as_compile_chooses():
@@ -163,7 +163,7 @@ def test_each_opt_is_refused_with_a_reason_or_keeps_the_numbers(name):
     applied = refused = 0
     for opt in EVERY_OPT:
         try:
-            after = table.apply_opt(base, opt)
+            after = apply_opt(base, opt)
         except Refused as why:
             assert str(why).startswith(f"{opt}: ") and len(str(why)) > len(str(opt)) + 12
             refused += 1
@@ -188,7 +188,7 @@ def test_opts_one_after_another_keep_the_numbers(name, seed):
         op = str(rng.choice(list(table.OPTS)))
         opt = Opt(op, int(rng.integers(0, 5)), int(rng.choice([0, 2, 3, 4, 8])))
         try:
-            kernel_now = table.apply_opt(kernel_now, opt)
+            kernel_now = apply_opt(kernel_now, opt)
         except Refused:
             continue
         opts.append(opt)
@@ -228,7 +228,7 @@ def test_loops_cut_in_one_walk_are_as_cut_one_by_one(name, seed):
     for _ in range(16):
         op = str(rng.choice(["VECTOR", "UPCAST", "UNROLL", "TILE", "TILE", "SPLIT"]))
         opt = Opt(op, int(rng.integers(0, 5)), int(rng.choice([0, 1, 2, 3, 4])))
-        one_by_one, why = outcome(table.apply_opt, one_by_one, opt)
+        one_by_one, why = outcome(apply_opt, one_by_one, opt)
         noted, also_why = outcome(table.apply, noted, opt)
         assert also_why == why
         assert noted.axes == nest_of(one_by_one).axes
@@ -354,7 +354,7 @@ def test_refusals(make, opts, reason):
 @pytest.mark.parametrize("rows", [3, 100, 333, 777, 4095, 1 << 20])
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_chunks_are_about_as_long(rows, threads):
-    shared = table.apply_opt(plain_kernel(uopc.param("a", (rows,)) + 1.0),
+    shared = apply_opt(plain_kernel(uopc.param("a", (rows,)) + 1.0),
                                 Opt("THREAD", 0, threads))  # fmt: skip
     longest = bounds.bounds(nest_of(shared).axes[1].src[0])[1]
     assert longest <= max(-(-rows // threads), rows / threads * (1 + 1 / 32) + 1)
@@ -362,9 +362,9 @@ def test_chunks_are_about_as_long(rows, threads):
 
 
 def test_a_range_that_is_not_around_everything_is_not_shared():
-    cut = table.apply_opt(plain_kernel(uopc.param("a", (11,)) + 1.0), Opt("SPLIT", 0, 4))
+    cut = apply_opt(plain_kernel(uopc.param("a", (11,)) + 1.0), Opt("SPLIT", 0, 4))
     with pytest.raises(Refused, match="not around the whole kernel"):
-        table.apply_opt(cut, Opt("THREAD", 0, 2))
+        apply_opt(cut, Opt("THREAD", 0, 2))
 
 
 @pytest.mark.parametrize(("n", "threads"), [(262145, 128), (300001, 16), (262145, 3)])

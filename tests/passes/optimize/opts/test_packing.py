@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from tests.by_hand import plain_kernel
+from tests.by_hand import apply_opt, plain_kernel
 from tests.machines import only_lowered
 from tests.passes.optimize.opts.test_opts import results
 from tests.reference import numbers
@@ -28,7 +28,7 @@ from uopc.ir.nest.nest import nest_of
 from uopc.passes import PIPELINE
 from uopc.passes.analysis.loops import make_range
 from uopc.passes.contract import Context
-from uopc.passes.optimize.opts import packing, table
+from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts.legality import Refused
 
 DIMS = st.integers(1, 7)
@@ -78,7 +78,7 @@ def test_a_staged_operand_keeps_the_numbers(contraction, data):
         axis = data.draw(st.integers(0, max(0, len(nest_of(kernel).axes) - 1)))
         opt = Opt(op, axis, data.draw(st.integers(0, 4)))
         try:
-            kernel = table.apply_opt(kernel, opt)
+            kernel = apply_opt(kernel, opt)
         except Refused:
             continue
         opts.append(opt)
@@ -89,7 +89,7 @@ def test_a_staged_operand_keeps_the_numbers(contraction, data):
 
 def test_what_windows_share_is_stored_once():
     graph, _ = conv(2, 3, 6, 3, 1, 1)
-    staged = table.apply_opt(plain_kernel(graph), Opt("PACK", 0, 0))
+    staged = apply_opt(plain_kernel(graph), Opt("PACK", 0, 0))
     (buffer,) = [u for u in staged.toposort() if u.op is Ops.BUFFER]
     assert shapes.shape(buffer) == (2 * (6 + 2) * (7 + 2),)
 
@@ -104,7 +104,7 @@ def test_windows_of_an_enlarged_image_are_stored_once(joined):
     graph = large.conv2d(uopc.param("w", (4, channels, 3, 3)), padding=1)
     kernel = simplified(graph)
     found = [n for n, (v, _) in enumerate(packing.operands(kernel)) if v.op is not Ops.INDEX]
-    staged = table.apply_opt(kernel, Opt("PACK", 0, found[0]))
+    staged = apply_opt(kernel, Opt("PACK", 0, found[0]))
     (buffer,) = [u for u in staged.toposort() if u.op is Ops.BUFFER]
     assert shapes.shape(buffer) == (channels * (8 + 2) * (18 + 2),)
 

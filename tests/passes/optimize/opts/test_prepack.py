@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from tests.by_hand import plain_kernel
+from tests.by_hand import apply_opt, plain_kernel
 from tests.exporting.test_c import checked
 from tests.exporting.test_export import assert_same, needs_c
 from tests.passes.optimize.schedule.test_contractions import plain_conv
@@ -38,7 +38,6 @@ from uopc.ir.interpret.machine import run_kernel
 from uopc.ir.text.printer import parse, print_graph
 from uopc.ir.verify.verifier import verify
 from uopc.passes import mark_constants
-from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
 from uopc.program import artifact
 
@@ -378,7 +377,7 @@ def sums(rows: int = 12, depth: int = 10) -> UOp:
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12, 16])
 def test_the_interpreter_reads_the_blocks(n: int) -> None:
-    kernel = table.apply_opt(marked(sums()), Opt("PREPACK", 0, n))
+    kernel = apply_opt(marked(sums()), Opt("PREPACK", 0, n))
     w, x = numbers(12, 10), numbers(10)
     out = np.zeros(12, np.float32)
     run_kernel(kernel, [out, w, x])
@@ -389,7 +388,7 @@ def test_the_interpreter_reads_the_blocks(n: int) -> None:
 def test_an_array_that_is_read_under_a_guard() -> None:
     kernel = marked(sums(13))
     for opt in (Opt("PADTO", 0, 8), Opt("PREPACK", 1, 4)):
-        kernel = table.apply_opt(kernel, opt)
+        kernel = apply_opt(kernel, opt)
     w, x, out = numbers(13, 10), numbers(10), np.zeros(13, np.float32)
     run_kernel(kernel, [out, w, x])
     np.testing.assert_array_equal(out, w @ x)
@@ -402,12 +401,12 @@ def test_an_array_that_is_read_under_a_guard() -> None:
         (lambda: plain_kernel(sums()), Opt("PREPACK", 0, 4), "counts no dimension of a constant"),
         (lambda: marked((uopc.param("w", (12,)) * 2.0).sum(0)), Opt("PREPACK", 0, 4), "counts no"),
         (
-            lambda: table.apply_opt(marked(sums()), Opt("PREPACK", 0, 4)),
+            lambda: apply_opt(marked(sums()), Opt("PREPACK", 0, 4)),
             Opt("PREPACK", 0, 2),
             "counts no dimension",
         ),
         (
-            lambda: table.apply_opt(marked(sums()), Opt("TILE", 0, 4)),
+            lambda: apply_opt(marked(sums()), Opt("TILE", 0, 4)),
             Opt("PREPACK", 1, 2),
             None,
         ),
@@ -421,11 +420,11 @@ def test_an_array_that_is_read_under_a_guard() -> None:
 def test_refusals(graph: Callable[[], UOp], opt: Opt, reason: str | None) -> None:
     if reason is None:  # a part of the rows is a dimension of its own
         w, x, out = numbers(12, 10), numbers(10), np.zeros(12, np.float32)
-        run_kernel(table.apply_opt(graph(), opt), [out, w, x])
+        run_kernel(apply_opt(graph(), opt), [out, w, x])
         np.testing.assert_array_equal(out, w @ x)
         return
     with pytest.raises(Refused, match=reason):
-        table.apply_opt(graph(), opt)
+        apply_opt(graph(), opt)
 
 
 def test_a_user_who_asks_for_it_without_a_constant_is_told() -> None:

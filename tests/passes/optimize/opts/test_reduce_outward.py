@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from tests.by_hand import plain_kernel
+from tests.by_hand import apply_opt, plain_kernel
 from tests.machines import MACHINES, only_lowered, runnable
 from tests.passes.optimize.opts.test_opts import results
 from tests.reference import numbers
@@ -19,7 +19,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter
 from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis import thresholds
-from uopc.passes.optimize.opts import table
 from uopc.passes.optimize.opts.legality import Refused
 
 DIMS = st.integers(1, 9)
@@ -58,7 +57,7 @@ def test_sums_in_memory_keep_the_numbers(case, data):
         axis = data.draw(st.integers(0, max(0, len(nest_of(kernel).axes) - 1)))
         opt = Opt(op, axis, data.draw(st.integers(0, 4)))
         try:
-            kernel = table.apply_opt(kernel, opt)
+            kernel = apply_opt(kernel, opt)
         except Refused:
             continue
         opts.append(opt)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.by_hand import apply_opt
 from uopc.ir.core import bounds, walk
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
@@ -64,7 +65,7 @@ def drawn(kernel: UOp, name: str, seed: int) -> list[Opt]:
         op = "SWAP" if rng.random() < 0.1 else rng.choice(splits)
         opt = Opt(op, rng.randrange(max(1, len(nest_of(kernel).axes))), rng.choice(AMOUNTS))
         try:
-            kernel = table.apply_opt(kernel, opt)
+            kernel = apply_opt(kernel, opt)
         except Refused:
             continue
         opts.append(opt)
@@ -126,7 +127,7 @@ def test_drawn_lists_keep_the_numbers(name, seed):
     opts = drawn(kernel, name, seed)
     made = kernel
     for opt in opts:
-        made = table.apply_opt(made, opt)
+        made = apply_opt(made, opt)
     given = buffers(kernel, np.random.default_rng(seed))
     for got, want in zip(numbers_of(made, given), numbers_of(kernel, given), strict=True):
         np.testing.assert_array_equal(got, want, " ".join(map(str, opts)))

@@ -115,13 +115,9 @@ OPTS = {
 }  # fmt: skip
 
 
-def apply_opt(kernel: UOp, opt: Opt) -> UOp:
-    """Apply one Opt to the kernel. Refused (with the reason) if the Opt is not legal."""
-    return apply(Tiled(kernel), opt).kernel
-
-
 def apply(kernel: Tiled, opt: Opt) -> Tiled:
-    """Apply one of several Opts to the kernel and its noted Parts."""
+    """Apply one of several Opts to the kernel and its noted Parts. Refused (with the reason) if the
+    Opt is not legal."""
     if opt.op not in OPTS:
         raise UserError(f"unknown Opt {opt.op!r}; choose {', '.join(OPTS)}")
     axes = kernel.axes
