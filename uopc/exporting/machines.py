@@ -6,13 +6,13 @@ machine exports them.
 
 from __future__ import annotations
 
-import functools
 import platform
 from dataclasses import dataclass, replace
 from typing import Any
 
 from uopc import target as targets
 from uopc.backends import detect
+from uopc.backends.llvm import jit
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import dtypes
 from uopc.target import CPUS, Target
@@ -94,12 +94,17 @@ class TargetMachine:
 
     def llvm(self) -> Any:
         """LLVM's machine, which writes object files."""
-        if self.cpu:
-            return _llvm_machine(self.triple, self.cpu, self.features)
-        known = self.target.features.split(",")
-        if not self.is_x86:  # features that it lacks have x86's names, only for the passes
-            known = [feature for feature in known if feature not in _FOR_PASSES]
-        return _llvm_machine(self.triple, self.target.cpu, ",".join(known))
+        cpu, features = self.cpu, self.features
+        if not cpu:
+            cpu, known = self.target.cpu, self.target.features.split(",")
+            if not self.is_x86:  # features that it lacks have x86's names, only for the passes
+                known = [feature for feature in known if feature not in _FOR_PASSES]
+            features = ",".join(known)
+        return jit.target_machine(
+            cpu, features, self.triple, codemodel="small",
+            reloc="pic" if self.triple in _LINUX.values() else "static",
+            abiname=_CALLS.get(self.triple.partition("-")[0], ""),
+        )  # fmt: skip
 
     def with_stack(self, nbytes: int | None) -> TargetMachine:
         """The same machine with `nbytes` of stack for the buffers of a kernel."""
@@ -134,19 +139,6 @@ class TargetMachine:
         return replace(
             self, target=plain, cpu=whole.cpu, features=whole.features, is_source=True
         )
-
-
-@functools.cache
-def _llvm_machine(triple: str, cpu: str, features: str) -> Any:
-    import llvmlite.binding as llvm
-
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=features, opt=2, codemodel="small",
-        reloc="pic" if triple in _LINUX.values() else "static",
-        abiname=_CALLS.get(triple.partition("-")[0], ""),
-    )  # fmt: skip
 
 
 def machine(name: str) -> TargetMachine:

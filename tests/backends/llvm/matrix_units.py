@@ -42,7 +42,7 @@ def executed(name: str, **changes: Any) -> Iterator[list[str]]:
         return before[3](spelled_out(text, own.has_fma(dtypes.float32)))
 
     def machine(cpu: str | None, features: str | None = None, effort: int = jit.EFFORT):
-        return jit._new_machine(own.cpu, own.features, effort)
+        return before[2](own.cpu, own.features, effort)
 
     detect.this_machine, detect.cores = (lambda: target), (lambda: MACHINES[name].cores)
     jit._target_machine, jit.parsed = machine, parsed

@@ -23,19 +23,28 @@ def _target_machine(cpu: str | None, features: str | None = None, effort: int = 
     own = detect.this_machine()
     if cpu is None or cpu == own.cpu:  # a machine may lack features that its name implies
         cpu, features = own.cpu, own.features if features is None else features
-    return _new_machine(cpu, features or "", effort)
+    # The small position-independent model is what elf_loader.py can lay out on its own.
+    return target_machine(
+        cpu, features or "", effort=effort, jit=True, reloc="pic", codemodel="small"
+    )
 
 
 @cache
-def _new_machine(cpu: str, features: str, effort: int) -> Any:
+def target_machine(
+    cpu: str, features: str, triple: str = "", effort: int = EFFORT, **form: Any
+) -> Any:
+    """LLVM's machine, which writes code for a processor of this architecture, or of that of a
+    triple. `form`: how the code calls and finds symbols, as LLVM names it."""
     import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    # The small position-independent model is what elf_loader.py can lay out on its own.
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=effort, jit=True, reloc="pic", codemodel="small"
-    )
+    if triple:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    else:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_triple(triple or llvm.get_default_triple())
+    return target.create_target_machine(cpu=cpu, features=features, opt=effort, **form)
 
 
 @contextmanager

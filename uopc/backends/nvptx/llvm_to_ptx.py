@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from uopc import forks
-from uopc.backends.llvm.jit import parsed
+from uopc.backends.llvm.jit import parsed, target_machine
 from uopc.backends.nvptx.kernel import TRIPLE
 from uopc.errors import InvalidIR
 from uopc.target import Target
@@ -16,10 +16,8 @@ from uopc.target import Target
 def _machine(cpu: str, features: str) -> Any:
     import llvmlite.binding as llvm
 
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
     llvm.set_option("", "-nvptx-short-ptr")  # addresses in shared memory have 32 bits
-    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=cpu, features=features, opt=2)
+    return target_machine(cpu, features, TRIPLE)
 
 
 def assemble(ir_text: str, target: Target) -> str:
