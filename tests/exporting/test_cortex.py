@@ -20,8 +20,9 @@ from tests.exporting.test_c import named
 from tests.exporting.test_export import CASES, Case, floats, run, symbolic
 from tests.exporting.test_options import packed
 from uopc import dtypes
+from uopc.backends import elf
 from uopc.errors import Unsupported
-from uopc.exporting import elf, machines, square_root
+from uopc.exporting import machines, square_root
 
 BARE = Path(__file__).parent / "bare"
 GCC, QEMU = "arm-none-eabi-gcc", "qemu-system-arm"

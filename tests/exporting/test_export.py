@@ -21,10 +21,11 @@ import uopc.numpy as unp
 from tests.ir.index.test_size_conditions import RELIES, arguments
 from tests.reference import flat
 from uopc import dtypes
+from uopc.backends import elf
 from uopc.backends.c.names import identifier
 from uopc.cli import main as cli
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.exporting import elf, export, shared_library
+from uopc.exporting import export, shared_library
 from uopc.exporting.archive import archive
 
 CC = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")

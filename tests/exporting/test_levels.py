@@ -35,9 +35,10 @@ from tests.exporting.test_export import (
     sparse,
     symbolic,
 )  # fmt: skip
+from uopc.backends import elf
 from uopc.cli import main as cli
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.exporting import elf, levels
+from uopc.exporting import levels
 from uopc.target import CPUS
 
 LEVELS = list(CPUS)

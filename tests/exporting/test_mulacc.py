@@ -17,10 +17,10 @@ from tests.exporting.test_cortex import CORTEX, assert_same_bits, by_this_machin
 from tests.exporting.test_export import CC, assert_same, needs_c, run
 from uopc import dtypes
 from uopc import target as targets
-from uopc.backends import detect
+from uopc.backends import detect, elf
 from uopc.backends.c.prelude import Prelude
 from uopc.backends.c.texts import HEAD
-from uopc.exporting import elf, machines, mulacc
+from uopc.exporting import machines, mulacc
 from uopc.exporting.exported import lowered_for, request_for
 from uopc.ir.core.arena import arena
 

@@ -13,9 +13,9 @@ import uopc
 from tests.exporting.test_c import checked, named
 from tests.exporting.test_export import CC, Case, assert_same, convolution, floats, needs_c, run
 from uopc import dtypes
+from uopc.backends import elf
 from uopc.cli import main as cli
 from uopc.errors import UserError
-from uopc.exporting import elf
 
 FRAME = 1024  # bytes of a stack frame with no buffers: registers of a few loops
 HALF, WHOLE = np.float16, np.float32

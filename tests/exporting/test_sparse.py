@@ -20,9 +20,9 @@ from tests.exporting.corpus import WARNINGS
 from tests.exporting.test_export import CC, CXX, RNG, needs_c, run
 from tests.exporting.test_wasm import Host
 from uopc import dtypes
+from uopc.backends import elf
 from uopc.cli import main as cli
 from uopc.errors import Unsupported, UserError
-from uopc.exporting import elf
 from uopc.sparse.sparsity import Layout, Sparse, Sparsity
 
 F8 = dtypes.float64

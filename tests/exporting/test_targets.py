@@ -13,8 +13,9 @@ import uopc
 from tests.exporting.corpus import GOOD
 from tests.exporting.test_c import named
 from tests.exporting.test_export import CASES, network, run, streamed
+from uopc.backends import elf
 from uopc.errors import Unsupported
-from uopc.exporting import elf, shared_library
+from uopc.exporting import shared_library
 
 KINDS = {
     "static": ("f_test.c", "f.a", "-static"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from uopc.exporting import elf, wasm
+from uopc.backends import elf
+from uopc.exporting import wasm
 
 _MAGIC = b"!<arch>\n"
 _HEAD = 60  # bytes before the content of a member

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from uopc.backends import elf
 from uopc.backends.llvm import jit
 from uopc.backends.memory_plan import ALIGNMENT
 from uopc.errors import Unsupported
-from uopc.exporting import elf, module_ir, wasm
+from uopc.exporting import module_ir, wasm
 from uopc.exporting.exported import Exported, bits
 
 # Arithmetic that a processor lacks: every compiler for ARM links a library with these.

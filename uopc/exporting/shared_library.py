@@ -11,9 +11,9 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from uopc.backends import elf
+from uopc.backends.elf import ALLOC, DYNAMIC, DYNSYM, EXECUTE, HASH, PROGBITS, STRTAB, WRITE
 from uopc.errors import Unsupported
-from uopc.exporting import elf
-from uopc.exporting.elf import ALLOC, DYNAMIC, DYNSYM, EXECUTE, HASH, PROGBITS, STRTAB, WRITE
 
 _PAGES = {elf.X86_64: 4096, elf.AARCH64: 65536, elf.RISCV: 4096}
 _SHARED = 3

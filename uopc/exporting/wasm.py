@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from uopc.backends.elf import Relocation
 from uopc.errors import InvalidIR, Unsupported
-from uopc.exporting.elf import Relocation
 
 MAGIC = b"\0asm"
 _HEAD = MAGIC + struct.pack("<I", 1)

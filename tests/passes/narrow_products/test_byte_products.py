@@ -17,12 +17,12 @@ import uopc
 from tests.backends.c.test_kernel import by_gcc, needs_gcc
 from tests.machines import MACHINES, described, lowered_for, only_lowered
 from uopc import dtypes
-from uopc.backends import detect
+from uopc.backends import detect, elf
 from uopc.backends.llvm import jit, split_function
 from uopc.config import current
 from uopc.driver import lower_only
 from uopc.errors import InvalidIR
-from uopc.exporting import elf, exported, machines
+from uopc.exporting import exported, machines
 from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter

@@ -11,12 +11,13 @@ import mmap
 import platform
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from uopc import config, forks
+from uopc.backends import elf
 from uopc.backends.cpu import perf_map
 from uopc.errors import InvalidIR, Unsupported
 
@@ -24,9 +25,6 @@ from uopc.errors import InvalidIR, Unsupported
 # of anything else, above all of libm, are defects of the emitter.
 ALLOWED_IMPORTS = ("memcpy", "memmove", "memset")
 
-_PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
-_WRITE, _ALLOC = 1, 2
-_UNDEFINED, _GLOBAL, _FUNCTION = 0, 1, 2
 # The formats of relocated words by relocation type: R_X86_64_64, PC32, PLT32, GOTPCREL, PC64,
 # GOTPCRELX, REX_GOTPCRELX. Those of _ABSOLUTE hold an address, others a distance.
 _FORMATS = {1: "<Q", 2: "<i", 4: "<i", 9: "<i", 24: "<q", 41: "<i", 42: "<i"}
@@ -67,25 +65,6 @@ def function_address(library: ctypes.CDLL, name: str) -> int:
     return address
 
 
-class _LoadedSection(NamedTuple):
-    kind: int
-    flags: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    align: int
-
-
-class _LoadedSymbol(NamedTuple):
-    name: str
-    section: int
-    value: int
-    size: int
-    is_global: bool
-    is_function: bool
-
-
 class _Object:
     """An x86-64 ELF object and the image that its loaded sections make, from address 0. `known`:
     addresses of symbols that it may import, besides ALLOWED_IMPORTS.
@@ -97,62 +76,38 @@ class _Object:
     """
 
     def __init__(self, data: bytes, known: Mapping[str, int]) -> None:
-        self._data, self._known = data, known
-        (start,) = struct.unpack_from("<Q", data, 40)
-        (count,) = struct.unpack_from("<H", data, 60)
-        headers = struct.iter_unpack("<4xIQ8xQQIIQ8x", data[start : start + 64 * count])
-        self._sections = [_LoadedSection(*header) for header in headers]
+        self._known, content = known, elf.read(data)
+        self._sections, self._symbols = content.sections, content.symbols
         # Unwind tables have their own section type and are left out: nothing unwinds through here.
         loaded = [
             i
             for i, section in enumerate(self._sections)
-            if section.flags & _ALLOC and section.kind in (_PROGBITS, _NOBITS)
+            if section.flags & elf.ALLOC and section.kind in (elf.PROGBITS, elf.NOBITS)
         ]
-        table = next(section for section in self._sections if section.kind == _SYMTAB)
-        self._symbols = [
-            _LoadedSymbol(
-                self._name(table, name), section, value, size, info >> 4 == _GLOBAL,
-                info & 15 == _FUNCTION,
-            )
-            for name, info, _, section, value, size in self._entries(table, "<IBBHQQ")
-        ]
-        self._relocations = [
-            (table.info, offset, info & 0xFFFFFFFF, info >> 32, addend)
-            for table in self._sections
-            if table.kind == _RELA and table.info in loaded
-            for offset, info, addend in self._entries(table, "<QQq")
-        ]
+        self._relocations = [r for r in content.relocations if r.section in loaded]
         self._image = bytearray()
         self._offsets: dict[int, int] = {}  # in the image, by section
-        self._append([i for i in loaded if not self._sections[i].flags & _WRITE])
+        self._append([i for i in loaded if not self._sections[i].flags & elf.WRITE])
         self._append_slots()
-        self._append([i for i in loaded if self._sections[i].flags & _WRITE])
-
-    def _entries(self, table: _LoadedSection, form: str) -> Iterator[tuple[Any, ...]]:
-        return struct.iter_unpack(form, self._data[table.offset : table.offset + table.size])
-
-    def _name(self, table: _LoadedSection, offset: int) -> str:
-        begin = self._sections[table.link].offset + offset
-        return self._data[begin : self._data.index(b"\0", begin)].decode()
+        self._append([i for i in loaded if self._sections[i].flags & elf.WRITE])
 
     def _append(self, sections: list[int]) -> None:
         for index in sections:
             section = self._sections[index]
-            content = self._data[section.offset : section.offset + section.size]
             self._image += bytes(-len(self._image) % max(1, section.align))
             self._offsets[index] = len(self._image)
-            self._image += bytes(section.size) if section.kind == _NOBITS else content
+            self._image += bytes(section.size) if section.kind == elf.NOBITS else section.data
 
     def _append_slots(self) -> None:
         """Append the stubs and the slots. Raises Unsupported for an import that is not allowed."""
-        used = {symbol: self._symbols[symbol] for _, _, _, symbol, _ in self._relocations}
-        imports = {i: s.name for i, s in used.items() if s.section == _UNDEFINED}
+        used = {r.symbol: self._symbols[r.symbol] for r in self._relocations}
+        imports = {i: s.name for i, s in used.items() if not s.section}
         if unknown := sorted(set(imports.values()).difference(ALLOWED_IMPORTS, self._known)):
             raise Unsupported(
                 f"the code calls {', '.join(unknown)}: the processor lacks an instruction that pass"
                 " decompose replaces, and no rule of a later pass may make it"
             )
-        through = [symbol for _, _, kind, symbol, _ in self._relocations if kind in _THROUGH_SLOT]
+        through = [r.symbol for r in self._relocations if r.kind in _THROUGH_SLOT]
         self._image += bytes(-len(self._image) % _WORD)
         self._stubs = {i: len(self._image) + _WORD * n for n, i in enumerate(imports)}
         self._image += _JUMP_THROUGH_SLOT * len(imports)
@@ -243,7 +198,7 @@ def load(
     if own_format and sys.platform.startswith("linux") and platform.machine() == "x86_64":
         try:
             image = _Object(data, known).load()
-        except (struct.error, LookupError, StopIteration, ValueError) as error:
+        except (struct.error, LookupError) as error:
             raise InvalidIR(f"damaged object file: {error!r}") from None
         except OSError:
             pass  # executable mappings may be forbidden here; ORC knows more ways

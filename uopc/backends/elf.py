@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from uopc.errors import InvalidIR
@@ -13,7 +13,7 @@ PROGBITS, SYMTAB, STRTAB, RELA, HASH, DYNAMIC, NOBITS, DYNSYM = 1, 2, 3, 4, 5, 6
 WRITE, ALLOC, EXECUTE = 1, 2, 4
 X86_64, AARCH64, ARM, RISCV = 62, 183, 40, 243
 _RELOCATION = struct.Struct("<QQq")
-_GLOBAL, _OBJECT, _HIDDEN = 1, 1, 2
+_GLOBAL, _OBJECT, _FUNCTION, _HIDDEN = 1, 1, 2, 2
 _ATTRIBUTES = 0x70000003  # a section with the calling convention of ARM code
 
 
@@ -29,8 +29,8 @@ class _ElfClass(NamedTuple):
 
     def symbols(self, data: bytes) -> Iterator[tuple[int, ...]]:
         """The fields of symbols."""
-        for row in self.symbol.iter_unpack(data):
-            yield tuple([row[i] for i in self.order])
+        rows = self.symbol.iter_unpack(data)
+        return rows if self is _WIDE else map(itemgetter(*self.order), rows)
 
     def put_symbol(self, out: bytearray, at: int, fields: tuple[int, ...]) -> None:
         """Write the fields of a symbol."""
@@ -76,6 +76,11 @@ class ElfSymbol(NamedTuple):
         """True if other files may refer to the symbol."""
         return self.info >> 4 == _GLOBAL and bool(self.section) and not self.hidden
 
+    @property
+    def is_function(self) -> bool:
+        """True if the symbol is the address of a function."""
+        return self.info & 15 == _FUNCTION
+
 
 class Relocation(NamedTuple):
     """A location in a section that depends on a symbol. In WebAssembly it may depend on a type:
@@ -88,8 +93,7 @@ class Relocation(NamedTuple):
     addend: int
 
 
-@dataclass(frozen=True)
-class ElfObject:
+class ElfObject(NamedTuple):
     """The content of an object file. `relocations`: with addends (64 bits). `flags`: a linker
     compares them."""
 
@@ -109,7 +113,7 @@ def read(data: bytes) -> ElfObject:
     """The content of an object file. InvalidIR for any other file."""
     try:
         return _read_elf(data)
-    except (struct.error, LookupError, ValueError) as error:
+    except (struct.error, LookupError, StopIteration, ValueError) as error:
         raise InvalidIR(f"no ELF object file: {error!r}") from None
 
 
