@@ -157,7 +157,7 @@ def _openmp_threads(text: str) -> int:
     if _NUMBER.fullmatch(outermost) and 0 < int(outermost) <= MOST_THREADS:
         return int(outermost)
     warnings.warn(
-        f"OMP_NUM_THREADS={text!r} is ignored: it is no number from 1 to {MOST_THREADS}",
+        f"OMP_NUM_THREADS={text!r} is ignored: expected a number from 1 to {MOST_THREADS}",
         RuntimeWarning, stacklevel=2,
     )  # fmt: skip
     return 0

@@ -68,7 +68,7 @@ def initialize(
             f"initialize: timeout must be a positive number of seconds, got {timeout!r}"
         )
     if is_initialized():
-        raise UserError("initialize: this process has joined its job already")
+        raise UserError("initialize: this process has already joined its job: call it once")
     given = coordinator_address, num_processes, process_id
     if given == (None, None, None):
         mesh_runner.ranks = _of_mpi(float(timeout))
@@ -80,8 +80,8 @@ def initialize(
     numbers = [n for n in (num_processes, process_id) if type(n) is int]
     if len(numbers) != 2 or not 0 <= numbers[1] < numbers[0]:
         raise UserError(
-            "initialize: expected num_processes, and a process_id below it, got"
-            f" {num_processes!r} and {process_id!r}"
+            "initialize: expected num_processes > 0 and a process_id from 0 to num_processes - 1,"
+            f" got {num_processes!r} and {process_id!r}"
         )
     mesh_runner.ranks = _of_gloo(coordinator_address, numbers[0], numbers[1], float(timeout))
 
@@ -186,8 +186,8 @@ def on_dask(program: Program | BoundProgram, /, *arrays: Any, **named: Any) -> A
     """
     if not isinstance(getattr(program, "_runner", None), mesh_runner.MeshRunner):
         raise UserError(
-            "on_dask: expected a program for a mesh that names no devices; pass another one to"
-            " dask.array.map_blocks, and arrays here, not to bind"
+            "on_dask: expected a program for a mesh that names no devices; pass any"
+            " other program to dask.array.map_blocks, and its arrays in the call, not to bind"
         )
     try:
         from uopc.backends.exchange import dask_tasks

@@ -248,5 +248,5 @@ def gpu_name(capability: tuple[int, int]) -> str:
     exact = [name for name, gpu in GPUS.items() if gpu.version == version]
     older = [name for name, gpu in GPUS.items() if gpu.version <= version and name[-1].isdigit()]
     if not older:
-        raise Unsupported(f"a device of compute capability {version / 10}; the least is 8.0")
+        raise Unsupported(f"compute capability must be 8.0 or higher, the GPU has {version / 10}")
     return exact[-1] if exact else older[-1]

@@ -475,7 +475,7 @@ def test_threads_as_openmp_was_told(text, wanted, monkeypatch):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         assert config.from_environment({"OMP_NUM_THREADS": text}).threads == wanted
-    ignored = [f"OMP_NUM_THREADS={text!r} is ignored: it is no number from 1 to 4096"]
+    ignored = [f"OMP_NUM_THREADS={text!r} is ignored: expected a number from 1 to 4096"]
     assert [str(w.message) for w in told] == (ignored if text and not wanted else [])
     for own in ("0", "7"):
         both = {"OMP_NUM_THREADS": text, "UOPC_THREADS": own}

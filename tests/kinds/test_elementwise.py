@@ -281,7 +281,7 @@ def test_casts_between_floats_of_8_bits():
     got = uopc.compile(u.cast(dtypes.fp8e4m3, saturate=False))(x)
     np.testing.assert_array_equal(got.astype("f4"), x.astype(dtypes.fp8e4m3.numpy).astype("f4"))
     assert u.cast(dtypes.fp8e5m2, saturate=False) is u
-    with pytest.raises(uopc.UserError, match="saturate=False is for floats of 8 bits, got int8"):
+    with pytest.raises(uopc.UserError, match="saturate=False needs a float of 8 bits, got int8"):
         u.cast(dtypes.int8, saturate=False)
     with pytest.raises(uopc.UserError, match="cast: saturate must be True or False"):
         u.cast(dtypes.fp8e4m3, saturate=0)

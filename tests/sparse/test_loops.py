@@ -163,5 +163,5 @@ def test_values_of_split_constants_go_in_again() -> None:
     for data in (given, whole):
         np.testing.assert_array_equal(made.scipy(data).toarray(), want)
         np.testing.assert_array_equal(made.todense(data), want)
-    with pytest.raises(uopc.UserError, match=r"values of shape \(4,\), expected \(2,\)"):
+    with pytest.raises(uopc.UserError, match=r"data must have the shape \(2,\), got \(4,\)"):
         made.todense(np.ones(4))

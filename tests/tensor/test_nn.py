@@ -193,7 +193,7 @@ def test_conv2d_indexes_the_image_affinely():
     [
         ((3, 8, 8), {}, "conv2d: needs"),
         ((1, 4, 8, 8), {}, "4 channels in 1 groups, but the weight has 3"),
-        ((1, 6, 8, 8), {"groups": 2}, "5 outputs do not split in 2 groups"),
+        ((1, 6, 8, 8), {"groups": 2}, "5 outputs do not divide into 2 groups"),
         ((1, 3, 8, 8), {"groups": 0}, "positive int"),
         ((1, 3, 2, 8), {}, "a window of 3 .dilation 1. exceeds 2"),
         ((1, 3, 8, 8), {"dilation": 4}, "exceeds 8"),

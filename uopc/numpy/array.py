@@ -117,8 +117,8 @@ class Array(ArrayMethods):
         """
         if self.tracing is not None and not self.tracing.open:
             raise UserError(
-                f"an array of {self.tracing.name} is used after the function has returned: return"
-                f" it{made_at(self._uop)}"
+                f"an array of {self.tracing.name} is used after {self.tracing.name} has returned:"
+                f" return the array{made_at(self._uop)}"
             )
         return self._uop
 
@@ -261,7 +261,9 @@ class Array(ArrayMethods):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         value = self.value("np.asarray()")
         if copy is False:
-            raise UserError("np.asarray(copy=False): the value of an Array is computed")
+            raise UserError(
+                "np.asarray(copy=False): the value of an Array is computed, so it is a copy"
+            )
         return np.array(value, dtype=dtype)
 
     def __copy__(self) -> Array:
@@ -275,7 +277,7 @@ class Array(ArrayMethods):
         dl_device: tuple[int, int] | None = None, copy: bool | None = None,
     ) -> Any:  # fmt: skip
         if stream is not None:
-            raise UserError(f"__dlpack__: the CPU has no streams, got {stream!r}")
+            raise UserError(f"__dlpack__: stream must be None on the CPU, got {stream!r}")
         value = self.__array__()
         return value.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
@@ -291,7 +293,9 @@ class Array(ArrayMethods):
             True
         """
         if device != "cpu" or stream is not None:
-            raise UserError(f"to_device: there is cpu, without streams; got {device!r}, {stream!r}")
+            raise UserError(
+                f"to_device: expected device 'cpu' and no stream, got {device!r} and {stream!r}"
+            )
         return self
 
     # ------------------------------------------------------------ indexing
@@ -302,7 +306,9 @@ class Array(ArrayMethods):
     __setitem__ = updates.refused
 
     def __delitem__(self, key: Any) -> NoReturn:
-        raise UserTypeError("del x[i]: an array has its shape; slices and concat make another")
+        raise UserTypeError(
+            "del x[i]: an array keeps its shape; make a shorter array by slices and concat"
+        )
 
     @property
     def at(self) -> updates.Indexed[Array]:
@@ -369,7 +375,7 @@ def _computed(u: UOp, who: str) -> npt.NDArray[Any]:
     free = next(iter(walk.inputs(u)), None)
     if free is not None:
         raise UserTypeError(
-            f"{who} is not known: it depends on the param {free.arg.name!r}: compile the graph,"
+            f"{who} is not known: it depends on the param {free.arg.name!r}; compile the graph,"
             f" and call the program{made_at(free)}"
         )
     data = [d for d in walk.nodes(u) if d.op is Ops.DATA]
@@ -389,7 +395,7 @@ def trace_of(values: Iterable[Any]) -> Trace | None:
         made = v.uop  # checked
         if found is not None and found is not v.tracing:
             raise UserError(
-                f"arrays of {found.name} and of {v.tracing.name} meet: pass one as an argument"
+                f"arrays of {found.name} and of {v.tracing.name} meet: pass an argument instead"
                 f"{made_at(made)}"
             )
         found = v.tracing

@@ -84,7 +84,7 @@ def _same_shape(x: UOp, y: UOp) -> bool:
         return False
     if any(d is not e for d, e in pairs if not (isinstance(d, int) and isinstance(e, int))):
         both = f"{shapes.show(x.shape)} and {shapes.show(y.shape)}"
-        raise UserError(f"array_equal: the shapes {both} may be equal or not")
+        raise UserError(f"array_equal: the sizes of the shapes {both} must be known")
     return True
 
 

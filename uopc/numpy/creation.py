@@ -38,7 +38,7 @@ __all__ = [
 
 def _on_cpu(device: Any) -> None:
     if device not in (None, "cpu"):
-        raise UserError(f"device: an array is made on cpu, got {device!r}; choose one in compile")
+        raise UserError(f"device must be 'cpu', got {device!r}; compile(device=) chooses another")
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Any:
@@ -56,7 +56,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     """
     _on_cpu(device)
     if copy is False and not isinstance(obj, (Array, UOp)):
-        raise UserError("asarray(copy=False): an array that is captured is copied")
+        raise UserError("asarray(copy=False): uopc always copies a NumPy array: leave copy out")
     if isinstance(obj, (Array, UOp)):
         u = uop_of(obj)
         return same_kind(fold.cast(u, as_dtype(dtype, u.dtype)), (obj,))

@@ -205,7 +205,9 @@ def nan_to_num(
         array([0., 1., 9.])
     """
     if not copy:
-        raise UserTypeError("nan_to_num(copy=False): a value is not written; x = nan_to_num(x)")
+        raise UserTypeError(
+            "nan_to_num(copy=False): an array never changes; write x = nan_to_num(x)"
+        )
     u = uop_of(x, "nan_to_num")
     if not u.dtype.is_float:
         return same_kind(u, (x,))
@@ -258,8 +260,8 @@ def _power(x: Any, k: Any) -> Any:
     integers = all([is_weak(v) and uop_of(v).dtype.is_int for v in (x, k)])
     if integers and not (type(k) is int and k >= 0):
         raise UserTypeError(
-            f"{x!r} ** {k!r}: of Python's integers it is a float where the exponent is negative:"
-            " make one a float (`10.0 ** k`), or name the argument in static_argnames"
+            f"{x!r} ** {k!r}: the exponent is not known, and Python gives a float if it is"
+            " negative: write a float (`10.0 ** k`), or name the argument in static_argnames"
         )
     return FUNCTIONS["pow"](x, k)
 
@@ -275,8 +277,8 @@ def _equality(function: Function, sign: str) -> Function:
     def method(a: Any, other: Any) -> Any:
         if other is None or isinstance(other, (str, bytes)):
             raise UserTypeError(
-                f"`{sign}` of an array and {other!r}: elements are numbers; `x is None` asks"
-                " whether there is an array"
+                f"`{sign}` of an array and {other!r}: elements are compared with numbers; write"
+                " `x is None` to ask whether there is an array"
             )
         return compared(a, other)
 

@@ -29,7 +29,7 @@ def _cast(u: UOp, dtype: Any, who: str) -> UOp:
     """Cast to the requested dtype. UserTypeError for a dtype of another kind."""
     t = as_dtype(dtype, u.dtype)
     if dtype is not None and not np.can_cast(u.dtype.numpy, t.numpy, "same_kind"):
-        raise UserTypeError(f"{who}: {u.dtype.name} does not become {t.name}: use astype")
+        raise UserTypeError(f"{who}: {u.dtype.name} is not cast to {t.name}: use astype")
     return fold.cast(u, t)
 
 
@@ -48,7 +48,7 @@ def concat(arrays: Sequence[Any], /, axis: int | None = 0, *, dtype: Any = None)
 
 def _join_arrays(who: str, values: Sequence[Any], axis: int | None) -> UOp:
     if not len(values):
-        raise UserError(f"{who}: needs an array at least")
+        raise UserError(f"{who}: needs at least one array")
     uops, _ = promoted(who, *values)
     if axis is None:
         uops, axis = [u.reshape(-1) for u in uops], 0
@@ -92,7 +92,7 @@ def _length(u: UOp, axis: int, who: str) -> int:
     """The length of an axis. UserError for a variable one."""
     n = u.shape[axis]
     if not isinstance(n, int):
-        raise UserError(f"{who}: the size of axis {axis} of {shapes.show(u.shape)} is a variable")
+        raise UserError(f"{who}: axis {axis} of {shapes.show(u.shape)} must have a known size")
     return n
 
 
@@ -200,7 +200,7 @@ def block(arrays: Sequence[Any]) -> Any:
     leaves: list[Any] = []
     depths = _depths(arrays, 0, leaves)
     if len(depths) > 1:
-        raise UserError(f"block: lists must be nested alike, got depths {sorted(depths)}")
+        raise UserError(f"block: all lists must have the same depth, got depths {sorted(depths)}")
     (depth,) = depths
     rank = max([depth, *[uop_of(v).ndim for v in leaves]])
     return same_kind(_blocks(arrays, depth, rank), leaves)
@@ -249,7 +249,10 @@ def _known(obj: Any, who: str) -> Any:
     """Positions as NumPy values. UserError for traced positions: the shape would depend on them."""
     values = obj if isinstance(obj, (tuple, list)) else [obj]
     if any(isinstance(v, UOp) or (isinstance(v, Array) and v.tracing is not None) for v in values):
-        raise UserError(f"{who}: the places are not known, and the shape would depend on them")
+        raise UserError(
+            f"{who}: the indices must be known here, because the shape of the result depends on"
+            " them"
+        )
     return np.asarray(obj) if isinstance(obj, Array) else obj
 
 
@@ -347,7 +350,7 @@ def _borders(count: int, n: int, who: str) -> list[int]:
         raise UserError(f"{who}: the number of parts must be 1 or more, got {count}")
     size, longer = divmod(n, count)
     if longer and who != "array_split":
-        raise UserError(f"{who}: {n} elements are no {count} parts of one length")
+        raise UserError(f"{who}: {n} elements do not divide into {count} equal parts")
     return [i * size + min(i, longer) for i in range(1, count)]
 
 

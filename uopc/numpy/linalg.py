@@ -129,9 +129,11 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
         if not keepdims:
             made = made.reshape(shapes.shape(u)[: rank - 2])
     elif ord in (2, -2, "nuc"):
-        raise UserError(f"matrix_norm: ord {ord!r} needs singular values, which uopc has not")
+        raise UserError(
+            f"matrix_norm: ord {ord!r} needs singular values, which uopc does not compute"
+        )
     else:
-        raise UserError(f"matrix_norm: no ord {ord!r}; choose 'fro', 1, -1, inf or -inf")
+        raise UserError(f"matrix_norm: unknown ord {ord!r}; choose 'fro', 1, -1, inf or -inf")
     return same_kind(made, (x,))
 
 
@@ -156,7 +158,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         raise UserError(f"norm: needs 1 or 2 axes, got {len(axes)}")
     if len(axes) == 1:
         if isinstance(ord, str):
-            raise UserError(f"norm: no order {ord!r} of vectors")
+            raise UserError(f"norm: a vector has no ord {ord!r}; pass a number")
         return vector_norm(x, axis=axes[0], keepdims=keepdims, ord=2 if ord is None else ord)
     rest = [i for i in range(u.ndim) if i not in axes]
     order = "fro" if ord in (None, "f") else ord

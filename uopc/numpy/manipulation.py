@@ -39,8 +39,8 @@ def by_columns(order: Any, rank: int, who: str) -> bool:
     if rank < 2:
         return False
     raise UserTypeError(
-        f"{who}: order={order!r} is the order of elements in memory, which a graph has not: write"
-        " order='C' (row after row) or order='F' (column after column)"
+        f"{who}: order={order!r} depends on the layout in memory, which is not known in a graph:"
+        " write order='C' (row after row) or order='F' (column after column)"
     )
 
 
@@ -119,7 +119,7 @@ def _matrix_transpose(u: UOp) -> UOp:
 def own_axis(axis: Any, rank: int, who: str) -> int:
     """Count an axis, which the array must have, from the front."""
     if not rank:
-        raise UserIndexError(f"{who}: axis {axis} of an array without dimensions")
+        raise UserIndexError(f"{who}: axis {axis} is out of range for an array without dimensions")
     return normal_axis(axis, rank, who)
 
 
@@ -166,7 +166,9 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     pairs = [(v,) if isinstance(v, int) else tuple(v) for v in (source, destination)]
     froms, tos = ([normal_axis(a, rank, "moveaxis") for a in p] for p in pairs)
     if len(froms) != len(tos) or len(set(froms)) < len(froms) or len(set(tos)) < len(tos):
-        raise UserError(f"moveaxis: {source} and {destination} must be as many different axes")
+        raise UserError(
+            f"moveaxis: {source} and {destination} must be the same number of different axes"
+        )
     order = [i for i in range(rank) if i not in froms]
     for to, axis in sorted(zip(tos, froms)):
         order.insert(to, axis)
@@ -285,7 +287,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     axis = own_axis(axis, rank, "rollaxis")
     place = normal_axis(start, rank + 1, "rollaxis") if start >= 0 else start + rank
     if place < 0:
-        raise UserIndexError(f"rollaxis: there is no place {start} among {rank} axes")
+        raise UserIndexError(f"rollaxis: start must be -{rank} to {rank}, got {start}")
     return moveaxis(a, axis, normal_axis(place - (axis < place), rank, "rollaxis"))
 
 
@@ -318,7 +320,7 @@ def _rolled(u: UOp, shift: int, axis: int) -> UOp:
     if isinstance(shift, Array | np.integer):
         shift = operator.index(shift)
     if type(shift) is not int:
-        raise UserTypeError(f"roll: expected an int or a tuple of them, got {shift!r}")
+        raise UserTypeError(f"roll: expected an int or a tuple of ints, got {shift!r}")
     dims = shapes.shape(u)
     n = dims[axis]
     if n == 0 or (back := shift % n) == 0:
@@ -373,7 +375,7 @@ def tile(x: Any, repetitions: int | Sequence[int], /) -> Any:
     u = uop_of(x)
     repetitions = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
     if any(type(t) is not int or t < 0 for t in repetitions):
-        raise UserError(f"tile: expected numbers of 0 or more, got {repetitions}")
+        raise UserError(f"tile: repetitions must be integers of 0 or more, got {repetitions}")
     rank = max(u.ndim, len(repetitions))
     times = (*(1,) * (rank - len(repetitions)), *repetitions)
     return same_kind(indexing.tiled(with_rank(u, rank), times), (x,))
@@ -389,10 +391,13 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
         array([1, 1, 3])
     """
     if isinstance(repeats, UOp) or (isinstance(repeats, Array) and repeats.tracing is not None):
-        raise UserError("repeat: the repeats are not known, and the shape would depend on them")
+        raise UserError(
+            "repeat: the repeats must be known here, because the shape of the result depends on"
+            " them"
+        )
     times = checks.array("repeat", repeats)
     if times.dtype.kind not in "iu" or times.ndim > 1 or (times < 0).any():
-        raise UserError(f"repeat: expected numbers of 0 or more, got {repeats!r}")
+        raise UserError(f"repeat: repeats must be integers of 0 or more, got {repeats!r}")
     u = uop_of(x)
     if axis is None or not shapes.shape(u):
         u, axis = u.reshape(-1), 0 if axis is None else axis
@@ -433,7 +438,9 @@ def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
     axis = normal_axis(axis, len(shapes.shape(u)), "take_along_axis")
     dims, wanted = list(shapes.shape(u)), list(shapes.shape(i))
     if len(dims) != len(wanted):
-        raise UserError(f"take_along_axis: {len(dims)} dimensions, {len(wanted)} of the indices")
+        raise UserError(
+            f"take_along_axis: the array has {len(dims)} dimensions, the indices {len(wanted)}"
+        )
     common = shapes.broadcast([
         tuple([1 if k == axis else d for k, d in enumerate(v)]) for v in (dims, wanted)
     ])  # fmt: skip
@@ -465,7 +472,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any 
         known = ", ".join(("constant", *padding.MODES))
         raise UserError(f"pad: mode must be one of {known}, got {mode!r}")
     if constant_values is not None:
-        raise UserError(f"pad: mode {mode!r} has no constant_values, got {constant_values!r}")
+        raise UserError(f"pad: mode {mode!r} takes no constant_values, got {constant_values!r}")
     for axis, (before, after) in enumerate(widths):
         u = padding.repeated(u, axis, mode, before, after)
     return same_kind(u, (x,))
@@ -554,10 +561,10 @@ def ravel_multi_index(
     """
     sizes = dims if isinstance(dims, (tuple, list)) else (dims,)
     if mode != "raise":
-        raise UserTypeError(f"ravel_multi_index: the mode must be 'raise', got {mode!r}")
+        raise UserTypeError(f"ravel_multi_index: mode must be 'raise', got {mode!r}")
     if len(multi_index) != len(sizes) or not sizes:
         many = len(multi_index)
-        raise UserError(f"ravel_multi_index: {many} arrays of places for {len(sizes)} axes")
+        raise UserError(f"ravel_multi_index: {many} arrays of indices for {len(sizes)} axes")
     places = [_places_below(i, d, "ravel_multi_index") for i, d in zip(multi_index, sizes)]
     if by_columns(order, 2, "ravel_multi_index"):
         places, sizes = places[::-1], sizes[::-1]
@@ -571,9 +578,9 @@ def _places_below(x: Any, n: Any, who: str) -> UOp:
     """Indices as int64. UserError for numbers and NumPy arrays outside of 0 to n - 1."""
     u = uop_of(x, who)
     if not u.dtype.is_int:
-        raise UserTypeError(f"{who}: places must be integers, got {u.dtype.name}")
+        raise UserTypeError(f"{who}: indices must be integers, got {u.dtype.name}")
     if not isinstance(x, (Array, UOp)) and isinstance(n, int):
         given = np.asarray(x)
         if (given < 0).any() or (given >= n).any():
-            raise UserError(f"{who}: a place is out of range for {n} elements: {x!r}")
+            raise UserError(f"{who}: an index is out of range for {n} elements: {x!r}")
     return fold.cast(u, dtypes.int64)

@@ -24,7 +24,7 @@ def matmul(x1: Any, x2: Any, /) -> Any:
     (a, b), _ = promoted("matmul", x1, x2)
     for u in (a, b):
         if not shapes.shape(u):
-            raise UserError("matmul: an operand without dimensions; use multiply")
+            raise UserError("matmul: an operand has no dimensions; use multiply")
     made = nn.matmul(a, b)
     return same_kind(fold.cast(made, a.dtype), (x1, x2))
 
@@ -63,14 +63,14 @@ def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
     rank_a, rank_b = len(shapes.shape(a)), len(shapes.shape(b))
     if isinstance(axes, int):
         if not 0 <= axes <= min(rank_a, rank_b):
-            raise UserError(f"tensordot: axes={axes} of {rank_a} and {rank_b} dimensions")
+            raise UserError(f"tensordot: axes must be 0 to {min(rank_a, rank_b)}, got {axes}")
         pair: Any = (range(rank_a - axes, rank_a), range(axes))
     else:
         pair = [(v,) if isinstance(v, int) else v for v in axes]
     left = [normal_axis(i, rank_a, "tensordot") for i in pair[0]]
     right = [normal_axis(i, rank_b, "tensordot") for i in pair[1]]
     if len(left) != len(right):
-        raise UserError(f"tensordot: {len(left)} axes of one, {len(right)} of the other")
+        raise UserError(f"tensordot: {len(left)} axes of x1, but {len(right)} axes of x2")
     free_a = [i for i in range(rank_a) if i not in left]
     free_b = [i for i in range(rank_b) if i not in right]
     dims_a, dims_b = shapes.shape(a), shapes.shape(b)
@@ -126,7 +126,8 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     if not -least <= axis < 0:
         raise UserError(f"vecdot: axis must be -{least} to -1, got {axis}")
     if shapes.shape(a)[axis] != shapes.shape(b)[axis]:
-        raise UserError(f"vecdot: {shapes.shape(a)[axis]} and {shapes.shape(b)[axis]} elements")
+        sizes = f"{shapes.shape(a)[axis]} and {shapes.shape(b)[axis]}"
+        raise UserError(f"vecdot: the vectors must have one length, got {sizes} elements")
     return same_kind(fold.cast((a * b).sum(axis), a.dtype), (x1, x2))
 
 

@@ -126,7 +126,7 @@ def _sorting(name: str) -> Callable[..., Any]:
         stable: bool | None = None, descending: bool = False,
     ) -> Any:  # fmt: skip
         if kind not in (None, "quicksort", "mergesort", "heapsort", "stable"):
-            raise UserTypeError(f"numpy.{name}: there is no kind {kind!r}")
+            raise UserTypeError(f"numpy.{name}: unknown kind {kind!r}")
         given = namespace.reshape(a, (-1,)) if axis is None else a
         return function(given, axis=-1 if axis is None else axis, descending=descending)
 
@@ -174,8 +174,8 @@ _NO_CHOICE = object()
 def _where(condition: Any, x: Any = _NO_CHOICE, y: Any = _NO_CHOICE) -> Any:
     if y is _NO_CHOICE:
         raise UserTypeError(
-            "numpy.where(c) of a UOp or Array is not traced: it gives places, whose number depends"
-            " on values; use where(c, x, y), or a count and top_k"
+            "numpy.where(c) of a UOp or Array is not traced: the shape of its result depends on"
+            " values; use where(c, x, y), or a count and top_k"
         )
     return namespace.where(condition, x, y)
 
@@ -420,7 +420,7 @@ def astype(
     made = namespace.astype(a, dtype, copy=copy, device=device)
     if not np.can_cast(a.dtype.numpy, made.dtype.numpy, casting):
         given, wanted = a.dtype.name, made.dtype.name
-        raise UserTypeError(f"astype: {given} to {wanted} is no cast of the kind {casting!r}")
+        raise UserTypeError(f"astype: casting={casting!r} does not allow {given} to {wanted}")
     return made
 
 
@@ -487,7 +487,9 @@ def array_namespace(a: Any, /, *, api_version: str | None = None) -> ModuleType:
         True
     """
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-        raise UserTypeError(f"__array_namespace__: no version {api_version!r} of the Array API")
+        raise UserTypeError(
+            f"__array_namespace__: unknown version {api_version!r} of the Array API"
+        )
     return sys.modules[__package__]
 
 

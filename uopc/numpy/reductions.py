@@ -87,7 +87,7 @@ def check_some(u: UOp, axis: Any, who: str) -> None:
     """UserError if the reduced axes have no elements."""
     dims = shapes.shape(u)
     if 0 in [dims[i] for i in movement.normal_axes(axis, len(dims), who)]:
-        raise UserError(f"{who} over no elements of {shapes.show(dims)}")
+        raise UserError(f"{who}: an axis of {shapes.show(dims)} has no elements")
 
 
 def _of_floats(row: Reduction) -> Function:

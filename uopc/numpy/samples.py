@@ -54,7 +54,9 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
             continue
         e = uop_of(end, "ediff1d")
         if not np.can_cast(e.dtype.numpy, u.dtype.numpy, "same_kind"):
-            raise UserTypeError(f"ediff1d: {e.dtype.name} before or behind {u.dtype.name}")
+            raise UserTypeError(
+                f"ediff1d: to_begin and to_end must be cast to {u.dtype.name}, got {e.dtype.name}"
+            )
         parts.insert(place, fold.cast(e, u.dtype).reshape(-1))
     first, *others = parts
     return same_kind(first.cat(*others), (ary, to_end, to_begin))
@@ -102,7 +104,8 @@ def _slopes(u: UOp, axis: int, given: Any, edge_order: int) -> UOp:
             steps = uop_of(given := known[0])
     if steps.ndim:
         if steps.shape != (n,):
-            raise UserError(f"gradient: distances {shapes.show(steps.shape)} of {n} samples")
+            shown = shapes.show(steps.shape)
+            raise UserError(f"gradient: expected {n} coordinates of samples, got {shown}")
         x = steps if steps.dtype.is_float else fold.cast(steps, dtypes.float64)
         x = x.reshape([n if i == axis else 1 for i in range(u.ndim)])
         step = _slice(x, axis, 1, None) - _slice(x, axis, None, -1)
@@ -177,7 +180,7 @@ def interp(
         shown = f"{shapes.show(places.shape)} and {shapes.show(values.shape)}"
         raise UserError(f"interp: xp and fp must be vectors of one length, got {shown}")
     if places.shape[0] == 0:
-        raise UserError("interp: there are no samples")
+        raise UserError("interp: xp must have at least one element")
     if period is not None:
         at, places, values = _periodic(at, places, values, period)
         left = right = None
@@ -292,7 +295,9 @@ def polyfit(
         array([2., 1.])
     """
     if rcond is not None or full or cov is not False:
-        raise UserError("polyfit: rcond, full and cov need singular values, which uopc has not")
+        raise UserError(
+            "polyfit: rcond, full and cov need singular values, which uopc does not compute"
+        )
     count = operator.index(deg) + 1
     at, values = uop_of(x, "polyfit"), uop_of(y, "polyfit")
     fits = at.ndim == 1 and values.ndim in (1, 2) and at.shape == values.shape[:1]
@@ -303,7 +308,8 @@ def polyfit(
     if w is not None:
         weights = fold.cast(uop_of(w, "polyfit"), powers.dtype)
         if weights.shape != at.shape:
-            raise UserError(f"polyfit: weights {shapes.show(weights.shape)} of {at.shape} samples")
+            shown = shapes.show(weights.shape)
+            raise UserError(f"polyfit: w must have the shape {at.shape} of x, got {shown}")
         column = weights.reshape(-1, 1)
         powers, right = powers * column, right * (column if right.ndim == 2 else weights)
     scale = (powers * powers).sum(0).sqrt()

@@ -78,7 +78,7 @@ def _check_places(kth: Any, n: Any, who: str) -> None:
     """UserError for indices out of range of an axis of known size."""
     places = [operator.index(k) for k in (kth if isinstance(kth, (tuple, list)) else [kth])]
     if isinstance(n, int) and (out := [k for k in places if not -n <= k < max(n, 1)]):
-        raise UserError(f"{who}: place {out[0]} is out of range for an axis of {n} elements")
+        raise UserError(f"{who}: index {out[0]} is out of range for an axis of {n} elements")
 
 
 def partition(a: Any, kth: Any, axis: int | None = -1) -> Any:

@@ -144,7 +144,7 @@ nanpercentile = _quantile("nanpercentile", f"`percentile` {_NUMBERS}.", 100)
 def _check_unwritten(name: str, out: Any, overwrite_input: Any) -> None:
     reductions.check_no_out(name, out)
     if overwrite_input:
-        raise UserTypeError(f"{name}: overwrite_input: a value is not written, leave it out")
+        raise UserTypeError(f"{name}: an array never changes: leave overwrite_input out")
 
 
 def _median(row: Reduction) -> Function:
@@ -246,7 +246,9 @@ def extreme(name: str, method: Callable[..., UOp], combined: str) -> Function:
     ) -> Any:  # fmt: skip
         reductions.check_no_out(name, out)
         if where is not True and initial is None:
-            raise UserError(f"numpy.{name}: where= needs initial=, the result of no elements")
+            raise UserError(
+                f"numpy.{name}: where= needs initial=, the result if no element is chosen"
+            )
         u = uop_of(reductions.chosen(a, where, initial), name)
         if initial is None:
             reductions.check_some(u, axis, name)
@@ -321,11 +323,12 @@ def _spread(w: UOp, x: UOp, axis: Any) -> UOp:
     if w.shape == x.shape:
         return w
     if axis is None:
-        raise UserTypeError(f"average: weights {shapes.show(w.shape)} of other axes need an axis")
+        shown = f"{shapes.show(w.shape)} for {shapes.show(x.shape)}"
+        raise UserTypeError(f"average: weights of another shape need axis=, got {shown}")
     axes = own_axes(axis, x.ndim, "average")
     if w.shape != tuple([x.shape[i] for i in axes]):
-        both = f"{shapes.show(w.shape)}, x has {shapes.show(x.shape)}"
-        raise UserError(f"average: weights of axes {axes} have the shape {both}")
+        both = f"{shapes.show(w.shape)} for {shapes.show(x.shape)}"
+        raise UserError(f"average: weights must have the sizes of axes {axes}, got {both}")
     w = w.permute([axes.index(i) for i in sorted(axes)])
     return w.reshape([d if i in axes else 1 for i, d in enumerate(x.shape)])
 

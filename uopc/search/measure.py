@@ -84,7 +84,8 @@ def conclude(machine: Target, times: dict[str, list[float]]) -> Measurement:
     doubtful = [name for name, t in times.items() if _second(t) > CONFIRMED * min(t)]
     if lost := [name for name in doubtful if name in ("clock", "chain", "many")]:
         raise UserError(
-            f"the machine is too busy to be measured: no two runs of {', '.join(lost)} agree"
+            f"the machine is too busy to be measured: no two runs of {', '.join(lost)} agree;"
+            " measure it when it is idle"
         )
     best = {name: max(min(t), 1e-12) for name, t in times.items()}
     cycle = best["clock"]

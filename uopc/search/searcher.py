@@ -113,7 +113,7 @@ def standalone(kernel: UOp, call: UOp, request: Request) -> Request:
     for access in in_bounds.accesses(alone):
         if access.verdict is not in_bounds.Verdict.INSIDE:
             raise Unsupported(
-                f"element {access.index.render()} depends on values that the program computes"
+                f"index {access.index.render()} depends on values that the program computes"
             )
     alone = intern(alone.op, alone.dtype, alone.src, KernelArg())
     options = replace(request.options, beam=0, cache_dir="", programs=0, debug=0, viz="")

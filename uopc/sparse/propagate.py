@@ -47,7 +47,9 @@ def size(u: UOp) -> int:
     """The number of elements of a node; Unsupported if symbolic."""
     dims = shapes.shape(u)
     if not all([isinstance(d, int) for d in dims]):
-        raise Unsupported(f"a sparse derivative of a symbolic size: bind it first{made_at(u)}")
+        raise Unsupported(
+            f"a sparse derivative needs known sizes: bind the variables first{made_at(u)}"
+        )
     return math.prod(dims)
 
 

@@ -87,7 +87,7 @@ class Sparsity:
     def indptr(self) -> Places:
         """As in SciPy: the begin of each column of a csc, or row of other formats; and the end."""
         if self.format == "triplet":
-            raise UserError("Sparsity: entries in any order have no indptr: take csc() or csr()")
+            raise UserError("Sparsity: the format triplet has no indptr: take csc() or csr()")
         major, n = (self.col, self.shape[1]) if self.format == "csc" else (self.row, self.shape[0])
         counts = np.bincount(major, minlength=n)
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -125,7 +125,9 @@ class Sparsity:
         for name, given, n in zip(("rows", "cols"), at, self.shape):
             if given.ndim != 2 or given.shape[1] != n or len(given) != len(at[0]):
                 wanted = f"({len(at[0]) if at[0].ndim else 'count'}, {n})"
-                raise UserError(f"Sparsity: placed: {name} must be {wanted}, got {given.shape}")
+                raise UserError(
+                    f"Sparsity: placed: {name} must have the shape {wanted}, got {given.shape}"
+                )
         row, col = at[0][:, self.row], at[1][:, self.col]
         return Sparsity(row, col, shape)
 
@@ -272,13 +274,13 @@ class Sparse(LaidOut):
         or the values of all entries. UserError for an array of another size."""
         found = np.asarray(self.data if data is None else data)
         if found.dtype == object:
-            raise UserError("Sparse: its data is a node: pass what a program gave for it")
+            raise UserError("Sparse: data is a node: pass the array that a program computed for it")
         if found.shape == (self.nnz,):
             return found
         places, numbers = self.constants or (np.empty(0, np.intp), np.empty(0))
         computed = self.nnz - len(places)
         if found.shape != (computed,):
-            raise UserError(f"Sparse: values of shape {found.shape}, expected ({computed},)")
+            raise UserError(f"Sparse: data must have the shape ({computed},), got {found.shape}")
         whole = np.empty(self.nnz, found.dtype)
         whole[places] = numbers
         left = np.ones(self.nnz, np.bool_)

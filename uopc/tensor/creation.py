@@ -48,7 +48,9 @@ def param(name: str, shape: Any = (), dtype: DTypeLike = dtypes.float32) -> UOp:
     """
     checks.argument_name("param", name)
     if name == "out":
-        raise UserError(f"param: the name {name!r} is a keyword of the call")
+        raise UserError(
+            f"param: the name {name!r} is taken by the keyword of a call: choose another"
+        )
     dims = dims_of(shape)
     return note_made(located(leaves.param(-1, element_dtype(dtype), dims, name)))
 

@@ -91,7 +91,7 @@ def truncated_normal(
     least = float(_facts(wide).smallest_normal)
     if width < least:
         raise UserError(
-            f"truncated_normal: [{lower!r}, {upper!r}] is too unlikely for {wide.name}"
+            f"truncated_normal: the probability of [{lower!r}, {upper!r}] is 0 in {wide.name}"
         )
     u = _inside("truncated_normal", key, creation.dims_of(shape, "truncated_normal"), dtype)
     found = _normal_place(u.mulacc(width, below).maximum(least))
@@ -208,8 +208,10 @@ def choice(
         n = shapes.shape(values)[axis]
     count, least = shapes.size(dims), bounds.bounds(dim_uop(n))[0]
     if bounds.max_dim(count) and (least < 1 if replace else bounds.max_dim(count) > least):
-        kind = "of" if replace else "without replacement of"
-        raise UserError(f"choice: {shapes.show(dims)} {kind} {shapes.show((n,))} elements")
+        kind = "" if replace else " without replacement"
+        raise UserError(
+            f"choice: {shapes.show((n,))} elements are too few for {shapes.show(dims)}{kind}"
+        )
     weights = None if p is None else _weights(p, n)
     if replace:
         places = _drawn(key, dims, n, weights)

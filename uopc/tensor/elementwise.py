@@ -178,7 +178,7 @@ def rounded(a: UOp, decimals: int | None = None) -> UOp:
         raise UserTypeError(f"round: expected a number of decimals, got {decimals!r}")
     if not a.dtype.is_float:
         if decimals is not None and decimals < 0:
-            raise UserError(f"round: integers have no {decimals} decimals to round to")
+            raise UserError(f"round: decimals must be 0 or more for integers, got {decimals}")
         return a
     if not decimals:
         return alu.alu(a, Ops.ROUND)
@@ -342,7 +342,7 @@ def converted(a: UOp, dtype: DTypeLike, saturate: bool = True) -> UOp:
     if checks.flag("cast", "saturate", saturate):
         return made
     if made.dtype not in _OVERFLOWS:
-        raise UserError(f"cast: saturate=False is for floats of 8 bits, got {made.dtype.name}")
+        raise UserError(f"cast: saturate=False needs a float of 8 bits, got {made.dtype.name}")
     if a.dtype is made.dtype:
         return a
     least, beyond = _OVERFLOWS[made.dtype]

@@ -129,7 +129,7 @@ def _launched(kernel: UOp, given: Values) -> Values:
         if slot in written and below[slot] not in (Ops.BUFFER, Ops.PARAM):
             got = given[slot].op.name
             raise UserError(
-                f"kernel {name!r}: argument {slot} is written, and {got} is no storage: pass a"
+                f"kernel {name!r}: argument {slot} is written, and {got} is not storage: pass a"
                 " uopc.buffer or a param"
             )
     stored = tuple(
@@ -182,7 +182,9 @@ def gettuple(a: UOp, number: int) -> UOp:
     """
     parts = a.src if a.op is Ops.TUPLE else a.src[0].src if a.op is Ops.CALL else ()
     if type(number) is not int or not 0 <= number < len(parts):
-        raise UserError(f"gettuple: {a.op.name} has {len(parts)} values, got {number!r}")
+        raise UserError(
+            f"gettuple: expected a number below {len(parts)} for {a.op.name}, got {number!r}"
+        )
     return leaves.located(intern(Ops.GETTUPLE, parts[number].dtype, (a,), number))
 
 

@@ -82,9 +82,9 @@ def iterate(a: UOp) -> Iterator[UOp]:
     """The slices along the first axis. UserTypeError for a scalar or a variable size."""
     dims = shapes.shape(a)
     if not dims:
-        raise UserTypeError("iteration over a scalar")
+        raise UserTypeError("a scalar cannot be iterated over")
     if not isinstance(dims[0], int):
-        raise UserTypeError(f"iteration over {show(dims)}: the first size is not a number")
+        raise UserTypeError(f"the first size of {show(dims)} must be known to iterate over it")
     return iter([getitem(a, i) for i in range(dims[0])])
 
 

@@ -99,7 +99,7 @@ def _evaluate(u: UOp) -> Scalar:
     """The value of a scalar graph of constants. UserError when it depends on anything else."""
     value = _simplify(u)
     if value.op is not Ops.CONST or type(value.arg) is tuple:
-        raise UserError(f"{_described(u)} is not a constant: its value is known in a call")
+        raise UserError(f"{_described(u)} is not a constant: compile it, and call the program")
     return value.arg  # type: ignore[no-any-return]
 
 

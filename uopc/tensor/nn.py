@@ -137,8 +137,8 @@ def _scaled(x: UOp, last: tuple[int, ...], weight: Operand, bias: Operand, eps: 
             out = alu.alu(out, op, cast(operands.as_uop(other, x.dtype), x.dtype))
     if shapes.shape(out) != shapes.shape(x):
         raise UserError(
-            f"weight and bias must broadcast to {show(shapes.shape(x))},"
-            f" together they give {show(shapes.shape(out))}"
+            f"weight and bias must broadcast to the shape {show(shapes.shape(x))} of x, the result"
+            f" has {show(shapes.shape(out))}"
         )
     return out
 

@@ -39,7 +39,7 @@ def array(a: UOp, dtype: Any = None, copy: Any = None) -> NoReturn:
 
 def contains(a: UOp, value: Any) -> NoReturn:
     """Refuse: `value in a` would compare UOps as objects."""
-    raise UserTypeError("v in x: UOps have no values to search; x.eq(v).any() is their answer")
+    raise UserTypeError("v in x: a UOp has no values to search; write x.eq(v).any()")
 
 
 # Names of NumPy's arrays (and PyTorch's) that a UOp lacks, and what to write instead.

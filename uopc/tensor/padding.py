@@ -20,7 +20,7 @@ def filled(a: UOp, widths: Sequence[tuple[Dim, Dim]], number: UOp) -> UOp:
     dtype. UserError for a number with dimensions."""
     if shapes.shape(number):
         got = shapes.show(shapes.shape(number))
-        raise UserError(f"pad: a constant is one number, got {got}")
+        raise UserError(f"pad: the constant must be one number, got the shape {got}")
     if number.op is Ops.CONST:
         return movement.pad(a, widths, number.arg)
     inside = leaves.full(leaves.const(dtypes.bool_, True), shapes.shape(a))

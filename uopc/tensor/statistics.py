@@ -75,7 +75,7 @@ def bin_edges(a: UOp, bins: Any, range: Any = None) -> UOp:
         wanted = "a number of bins, or a vector of edges"
         raise UserTypeError(f"histogram: expected {wanted}, got {bins!r}")
     if not 1 <= bins <= _MOST_BINS:
-        raise UserError(f"histogram: needs 1 to 2**30 bins, got {bins}")
+        raise UserError(f"histogram: bins must be 1 to 2**30, got {bins}")
     t = a.dtype if a.dtype.is_float else dtypes.float64
     return _equal_bins(a, int(bins), range, dtypes.accumulator(t))
 
@@ -119,8 +119,8 @@ def _counted(a: UOp, edges: UOp, weights: Operand | None) -> UOp:
     if weights is not None:
         given = operands.as_uop(weights, None, "histogram")
         if shapes.shape(given) != shapes.shape(a):
-            shown = f"{shapes.show(shapes.shape(given))} for {shapes.show(shapes.shape(a))}"
-            raise UserError(f"histogram: weights of the shape {shown}")
+            shown = f"{shapes.show(shapes.shape(a))}, got {shapes.show(shapes.shape(given))}"
+            raise UserError(f"histogram: weights must have the shape {shown}")
         weights = cast(given, dtypes.accumulator(given.dtype))
     x, e = operands.paired(a, edges, "histogram")
     (n,) = shapes.shape(e)
@@ -187,7 +187,7 @@ def quantile_of(
     others = [i for i in range(len(dims)) if i not in axes]
     kept, n = tuple([dims[i] for i in others]), shapes.size(tuple([dims[i] for i in axes]))
     if n == 0:
-        raise UserError(f"{who}: over no elements of {shapes.show(dims)}")
+        raise UserError(f"{who}: an axis of {shapes.show(dims)} has no elements")
     made = dtype or (a.dtype if a.dtype.is_float else dtypes.float32)
     given = a.dtype if a.dtype.is_float else made
     rows = movement.reshape(movement.permute(a, (*others, *axes)), (shapes.size(kept), n))

@@ -133,7 +133,7 @@ def at(a: UOp) -> UpdatesByKey[UOp]:
 
 def refused(a: Any, key: Any, value: Any) -> NoReturn:
     """Refuse `a[key] = value`: an array of a graph is a value."""
-    raise UserTypeError("x[i] = v: a value is not written; x = x.at[i].set(v) is the array with it")
+    raise UserTypeError("x[i] = v: an array never changes; write x = x.at[i].set(v)")
 
 
 def updated(a: UOp, key: Any, how: str, value: Any) -> UOp:

@@ -85,7 +85,7 @@ def test_addresses_are_checked():
     for given, words in (
         (("host", 2, 0), "an address as 'host:port'"),
         ((None, 2, 0), "an address as 'host:port'"),
-        (("host:1", 2, 2), "a process_id below it"),
+        (("host:1", 2, 2), "a process_id from 0 to num_processes - 1"),
         (("host:1", None, 0), "expected num_processes"),
         (("host:1", 2, True), "expected num_processes"),
     ):

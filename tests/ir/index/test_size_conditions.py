@@ -181,9 +181,9 @@ def test_a_product_of_variables_that_does_not_fit_is_refused():
 
 def test_a_symbolic_axis_is_not_iterated():
     assert [row.shape for row in uopc.param("y", (3, n))] == [(n,)] * 3
-    with pytest.raises(TypeError, match="the first size is not a number"):
+    with pytest.raises(TypeError, match=r"the first size of .* must be known"):
         list(s)
-    with pytest.raises(TypeError, match="iteration over a scalar"):
+    with pytest.raises(TypeError, match="a scalar cannot be iterated over"):
         list(uopc.param("c"))
 
 

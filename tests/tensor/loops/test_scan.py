@@ -360,7 +360,7 @@ def test_map_and_bounds() -> None:
         (lambda: uopc.fori_loop(0, 3, lambda i, c: c, 1.0, unroll=1.5), "unroll must be a bool or"),
         (
             lambda: uopc.fori_loop(0, 10**6, lambda i, c: c * 2, 1.0, unroll=True),
-            "unroll=1000000 writes .* operations out, 20000 at most",
+            "unroll=1000000 makes .* operations, expected 20000 at most",
         ),
         (lambda: uopc.scan(lambda c, x: (float(c), x), 1.0, X), "is not known"),
     ],

@@ -167,7 +167,7 @@ def test_the_interpreter_agrees_and_stages_are_valid(way: int) -> None:
         (
             lambda: uopc.while_loop(
                 lambda x: x[0] > 0, lambda x: unp.linalg.cholesky(x * x[:, None]).sum(0), np.ones(9)
-            ), "a while_loop around a sort, a kernel"
+            ), "while_loop: a sort, a kernel"
         ),
     ],
 )  # fmt: skip

@@ -82,7 +82,9 @@ def while_loop(body: UOp, first: Sequence[UOp], constants: Sequence[UOp]) -> lis
     `body`: a FUNCTION of the carried values and constants that returns the next carried values.
     """
     if _has_kernels(body):
-        raise Unsupported("a while_loop around a sort, a kernel or an exchange")
+        raise Unsupported(
+            "while_loop: a sort, a kernel or an exchange in the loop is not supported"
+        )
     made = _ScanKernel(body, first, (), constants, None).results()
     given = (body, *first, *constants)
     return [primitive(u, "while", *given, details=(i, len(first))) for i, u in enumerate(made)]
@@ -174,7 +176,8 @@ class _ScanKernel:
         operations = n * _total_elements(_order(self.body.src))
         if operations > MOST_WRITTEN_OUT:
             raise UserError(
-                f"scan: unroll={n} writes {operations} operations out, {MOST_WRITTEN_OUT} at most"
+                f"scan: unroll={n} makes {operations} operations, expected {MOST_WRITTEN_OUT} at"
+                " most"
             )
         return (Opt("UNROLL", 0, n),)
 
@@ -294,7 +297,7 @@ class _InRegisters(Elements):
     def step(self, key: Key) -> UOp | Needs:
         u, index, guard = key
         if u.op in GroupOp.Exchange:
-            raise Unsupported(f"scan: {u.op.name} inside of a loop{made_at(u)}")
+            raise Unsupported(f"scan: {u.op.name} in the loop is not supported{made_at(u)}")
         if u.op in (Ops.CONTIGUOUS, Ops.SHARD):  # each device runs the whole loop
             return _computed(u.src[0], index, guard)
         return super().step(key)
@@ -457,7 +460,7 @@ class _InMemory(Elements):
 
     def read(self, u: UOp, index: Index, guard: UOp) -> UOp | Needs:
         if u.op is not Ops.PARAM:
-            raise Unsupported(f"a loop over {u.op.name}{made_at(u)}")
+            raise Unsupported(f"scan: a loop over {u.op.name} is not supported{made_at(u)}")
         if not bodies.is_slot(u):  # storage of the kernel
             return _element(u, index, guard)
         scope, slot = self._scopes[bodies.level_of(u)], bodies.slot_of(u)

@@ -151,7 +151,7 @@ def _check_groups(who: str, channels: Dim, outs: Dim, depth: Dim, groups: Any) -
             f"{who}: {channels} channels in {groups} groups, but the weight has {depth} per group"
         )
     if groups > 1 and (not isinstance(outs, int) or outs % groups):
-        raise UserError(f"{who}: {outs} outputs do not split in {groups} groups")
+        raise UserError(f"{who}: {outs} outputs do not divide into {groups} groups")
 
 
 def _positive(who: str, groups: Any) -> None:
@@ -190,7 +190,7 @@ def conv_transpose(
     if inner != channels:
         raise UserError(f"{who}: {channels} channels, but the weight is for {inner}")
     if groups > 1 and (not isinstance(inner, int) or inner % groups):
-        raise UserError(f"{who}: {inner} channels do not split in {groups} groups")
+        raise UserError(f"{who}: {inner} channels do not divide into {groups} groups")
     steps = per_axis(stride, rank, f"{who}: stride", 1)
     apart = per_axis(dilation, rank, f"{who}: dilation", 1)
     more = per_axis(output_padding, rank, f"{who}: output_padding", 0)
@@ -252,5 +252,5 @@ def _interleaved(out: UOp, batch: Dim, outs: Dim, steps: list[int], g: Windows) 
 def _ended(who: str, out: UOp, by: list[tuple[int, int]]) -> UOp:
     for n, (before, after) in zip(shapes.shape(out)[2:], by):
         if isinstance(n, int) and n + before + after < 0:
-            raise UserError(f"{who}: the padding is more than there is")
+            raise UserError(f"{who}: padding removes more than the {n} elements of an axis")
     return moved_edges(out, by)

@@ -91,7 +91,7 @@ def irfft(a: UOp, n: int | None = None, axis: int = -2) -> UOp:
     m = _length("irfft", a, None if n is None else n // 2 + 1, axis, complex_=True)
     length = 2 * (m - 1) if n is None else n
     if length < 1:
-        raise UserError("irfft: one pair gives no number: pass n=1")
+        raise UserError("irfft: one pair gives a result of length 0: pass n=1")
     rows, _, t, at = _rows("irfft", a, length // 2 + 1, axis, complex_=True)
     found = _first(_transformed(_whole(rows, length), length, 1), 1, length)
     return _placed(found * (1 / length), at, t)
@@ -112,7 +112,7 @@ def _length(who: str, a: UOp, n: int | None, axis: int, complex_: bool) -> int:
         raise UserError(f"{who}: needs {wanted}, got {show(dims)}")
     axis = normal_axis(axis, len(dims), who)
     if complex_ and axis == len(dims) - 1:
-        raise UserError(f"{who}: axis {axis} holds the pairs")
+        raise UserError(f"{who}: axis {axis} has the pairs of numbers: choose another axis")
     if n is not None and type(n) is not int:
         raise UserTypeError(f"{who}: n must be an int, got {n!r}")
     own = dims[axis]

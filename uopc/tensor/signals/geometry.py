@@ -107,7 +107,7 @@ class Windows:
         last = -1 if step == 1 else (-(-size // step) - 1) * step - size
         total = last + self.span(i)  # `last`: the last place, counted from the end
         if not isinstance(total, int):
-            raise UserError(f"{self.who}: padding by name needs sizes that are numbers")
+            raise UserError(f"{self.who}: padding by name needs known sizes")
         return max(total, 0)
 
     def _count(self, i: int, ceil_mode: bool) -> Dim:
@@ -115,7 +115,9 @@ class Windows:
         room = self.sizes[i] + (before + after) - self.span(i)
         if isinstance(room, int) and room < 0:
             window = f"a window of {self.kernel[i]} (dilation {self.dilation[i]})"
-            raise UserError(f"{self.who}: {window} exceeds {self.sizes[i] + before + after}")
+            raise UserError(
+                f"{self.who}: {window} exceeds the {self.sizes[i] + before + after} elements"
+            )
         step = self.stride[i]
         if not ceil_mode:
             return as_dim(room // step + 1)

@@ -135,7 +135,7 @@ def _axes(
     named = range(rank - n, rank) if axes is None else _each(axes, "axes", (int,))
     which = [normal_axis(i, rank, "resize") for i in named]
     if len(set(which)) != len(which):
-        raise UserError(f"resize: an axis given twice in {axes}")
+        raise UserError(f"resize: axes must be different, got {axes}")
     boxes = [(0.0, 1.0)] * n if crop is None else checks.pairs("resize: crop", crop, n)
     for what, given in (("sizes", counts), ("scales", factors)):
         if given is not None and len(given) != len(which):
@@ -162,7 +162,7 @@ def _axis(
         assert scale is not None
         count = math.floor(size * scale)
         if count < 1:
-            raise UserError(f"resize: axis {i} of {show(dims)} has no element by {scale}")
+            raise UserError(f"resize: scale {scale} leaves no element of axis {i} of {show(dims)}")
     return _ResizedAxis(size, count, count / size if scale is None else scale, crop)
 
 

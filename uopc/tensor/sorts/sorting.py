@@ -255,7 +255,7 @@ def searchsorted(a: UOp, values: Operand, side: str = "left", sorter: UOp | None
         raise UserError(f"searchsorted: needs a vector to search in, got {show(dims)}")
     if sorter is not None and (shapes.shape(sorter) != dims or not sorter.dtype.is_integral):
         want, got = show(dims), show_value(sorter)
-        raise UserError(f"searchsorted: sorter must have the places of {want}, got {got}")
+        raise UserError(f"searchsorted: sorter must have the indices of {want}, got {got}")
     x, v = operands.paired(a, values, "searchsorted")
     n, place = dims[0], place_dtype(dims[0])
     found = leaves.full(leaves.const(place, 0), shapes.shape(v))
