@@ -74,7 +74,7 @@ def test_bench_of_a_model(tmp_path):
 def test_bench_of_a_model_that_is_none(tmp_path):
     (tmp_path / "net.onnx").write_text("no model", "utf-8")
     for options, code, message in (
-        (("net.onnx",), 1, "uopc: no ONNX model"), (("no.onnx",), 1, "no such file"),
+        (("net.onnx",), 1, "uopc: not an ONNX model"), (("no.onnx",), 1, "no such file"),
         (("net.onnx", "--set", "n"), 2, "expected NAME=VALUE"),
         (("net.onnx", "--threads", "0"), 2, "at least 1"),
     ):  # fmt: skip

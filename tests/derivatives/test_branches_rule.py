@@ -190,7 +190,7 @@ def test_one_branch_is_called_for_a_known_index(known: Any) -> None:
         (lambda x: uopc.switch(True, [lambda: x]), "must be one integer, got bool"),
         (lambda x: uopc.switch(0, []), "there are no branches"),
         (lambda x: uopc.fold(3, 0.0, x), "expected a function"),
-        (lambda x: uopc.fold(lambda c, x: (c, x), 0.0, x), "in other containers"),
+        (lambda x: uopc.fold(lambda c, x: (c, x), 0.0, x), "containers of the first"),
     ],
 )
 def test_errors(make: Callable[[Any], Any], message: str) -> None:

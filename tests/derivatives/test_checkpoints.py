@@ -92,5 +92,5 @@ def test_errors(wrong: Any) -> None:
 
 def test_a_symbolic_number_of_steps() -> None:
     n = uopc.variable("n", 0, 100)
-    with pytest.raises(uopc.Unsupported, match="checkpoint=3 with a symbolic number of steps"):
+    with pytest.raises(uopc.Unsupported, match="checkpoint=3 needs a known number of steps"):
         uopc.scan(lambda c, x: (c, None), uopc.constant(1.0), length=n, checkpoint=3)

@@ -314,10 +314,10 @@ def test_bad_files_are_refused(tmp_path, numbers):
         "not a regular fil": lambda: uopc.file(tmp_path / "pipe"),
         "not a regular": lambda: uopc.file("/dev/zero"),
         "it is empty": lambda: uopc.file(tmp_path / "empty"),
-        r"bytes 0 to 260 of float32\[65\] leave its 256": lambda: uopc.file(numbers, "f4", 65),
-        "leave its 256 bytes": lambda: uopc.file(numbers, "f8", (1 << 40, 1 << 40)),
-        "byte 260 lies behind": lambda: uopc.file(numbers, "f4", offset=260),
-        "bytes are no whole number of float64": lambda: uopc.file(tmp_path / "odd", "f8"),
+        r"float32\[65\] needs bytes 0 to 260": lambda: uopc.file(numbers, "f4", 65),
+        "the file has 256": lambda: uopc.file(numbers, "f8", (1 << 40, 1 << 40)),
+        "the offset 260 is behind": lambda: uopc.file(numbers, "f4", offset=260),
+        "bytes are not a whole number of float64": lambda: uopc.file(tmp_path / "odd", "f8"),
         "float32 at byte 2 is not aligned": lambda: uopc.file(numbers, "f4", 4, offset=2),
         "offset must be 0 or more": lambda: uopc.file(numbers, "f4", 4, offset=-4),
         "offset must be an int": lambda: uopc.file(numbers, "f4", 4, offset=1.0),
@@ -331,7 +331,7 @@ def test_bad_files_are_refused(tmp_path, numbers):
         "cannot write .*not a regular file": lambda: uopc.file(tmp_path, "f4", 3, mode="w+"),
         "cannot write .*No such file": lambda: uopc.file(tmp_path / "a/b", "f4", 3, mode="w+"),
         "cannot write": lambda: uopc.file(tmp_path / "vast", "f4", 1 << 62, mode="w+"),
-        "a bool is 0 or 1": lambda: uopc.file(tmp_path / "bools", "?"),
+        "bools must be 0 or 1": lambda: uopc.file(tmp_path / "bools", "?"),
     }
     (tmp_path / "odd").write_bytes(bytes(13))
     for message, attempt in cases.items():

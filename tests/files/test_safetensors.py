@@ -118,11 +118,11 @@ HOSTILE = {
     "a vast number": (content(b'{"a":' + b"9" * 10_000 + b"}"), "no JSON"),
     "a name twice": (
         content(b'{"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"a":1}', b"1234"),
-        "'a' stands there twice",
+        "'a' is in the header twice",
     ),
     "a field twice": (
         content(b'{"a":{"dtype":"F32","dtype":"F32","shape":[],"data_offsets":[0,4]}}', b"1234"),
-        "'dtype' stands there twice",
+        "'dtype' is in the header twice",
     ),
     "an overlap": (content({"a": entry(0, 8), "b": entry(4, 12)}, bytes(12)), "overlaps"),
     "the same bytes": (content({"a": entry(0, 8), "b": entry(0, 8)}, bytes(8)), "overlaps"),
@@ -139,7 +139,7 @@ HOSTILE = {
         content({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4, 4]}}, bytes(4)),
         "data_offsets",
     ),
-    "a size that does not fit": (content({"a": entry(0, 4, [2])}, bytes(4)), r"float32\[2\] 8"),
+    "a size that does not fit": (content({"a": entry(0, 4, [2])}, bytes(4)), r"2\] needs 8"),
     "a shape that overflows": (
         content({"a": entry(0, 0, [1 << 32, 1 << 32])}, b""), "has the shape",
     ),
@@ -158,7 +158,7 @@ HOSTILE = {
     ),
     "an unaligned begin": (content(b'{"a": %s} ' % json.dumps(entry(0, 4)).encode(), bytes(4),
                                    pad=False), "is not aligned"),
-    "a bool of 2": (content({"a": entry(0, 1, [1], "BOOL")}, b"\2"), "a bool is 0 or 1"),
+    "a bool of 2": (content({"a": entry(0, 1, [1], "BOOL")}, b"\2"), "bools must be 0 or 1"),
 }  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def test_hostile_files_are_refused(tmp_path, name):
 def test_dtypes_that_uopc_lacks_are_unsupported(tmp_path, name):
     path = tmp_path / "x"
     path.write_bytes(content({"a": entry(0, 0, [0], name)}))
-    with pytest.raises(Unsupported, match=f"'a' has the dtype {name}"):
+    with pytest.raises(Unsupported, match=f"'a' has dtype {name}"):
         uopc.load_safetensors(path)
 
 
@@ -217,11 +217,11 @@ def test_bad_arguments(tmp_path):
         "No such file": lambda: uopc.load_safetensors(tmp_path / "none"),
         "not a regular file": lambda: uopc.load_safetensors(tmp_path),
         "path must be": lambda: uopc.load_safetensors(None),
-        "is an array of complex128": lambda: uopc.save_safetensors(tmp_path / "x", {"a": x * 1j}),
-        "is an array of <U1": lambda: uopc.save_safetensors(tmp_path / "x", {"a": "b"}),
-        "is an array of object": lambda: uopc.save_safetensors(tmp_path / "x", {"a": None}),
-        "3 is no name": lambda: uopc.save_safetensors(tmp_path / "x", {3: x}),
-        "no name of an array": lambda: uopc.save_safetensors(tmp_path / "x", {"__metadata__": x}),
+        "has dtype complex128": lambda: uopc.save_safetensors(tmp_path / "x", {"a": x * 1j}),
+        "has dtype <U1": lambda: uopc.save_safetensors(tmp_path / "x", {"a": "b"}),
+        "has dtype object": lambda: uopc.save_safetensors(tmp_path / "x", {"a": None}),
+        "__metadata__, got 3": lambda: uopc.save_safetensors(tmp_path / "x", {3: x}),
+        "name of an array": lambda: uopc.save_safetensors(tmp_path / "x", {"__metadata__": x}),
         "arrays by name": lambda: uopc.save_safetensors(tmp_path / "x", [x]),
         "metadata must be": lambda: uopc.save_safetensors(tmp_path / "x", {"a": x}, {"a": 1}),
         "metadata must be texts": lambda: uopc.save_safetensors(tmp_path / "x", {"a": x}, ["a"]),

@@ -207,7 +207,7 @@ def test_what_is_no_array_is_named(value: Any) -> None:
     f = uopc.jit(lambda x, t: x + 1)
     f(np.ones(1, "u1"), np.ones(1, "u1"))
     for given in (value, [value], {"t": value}):
-        with pytest.raises(uopc.UserError, match=r"argument t(\.\w+)? is no array but"):
+        with pytest.raises(uopc.UserError, match=r"argument t(\.\w+)? must be an array, got"):
             f(np.ones(1, "u1"), given)
     cast = uopc.jit(lambda x, t: x.astype(t), static_argnames="t")
     if value is not np.ndarray and type(value) is not bytes:

@@ -217,13 +217,13 @@ def test_weights_that_are_inputs() -> None:
 
 
 BAD_PRODUCTS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"bits": 3}, Unsupported, "3 bits: there are 2, 4, 8"),
-    ({"block_size": 24}, UserError, "block_size 24 is no power of 2 from 16 on"),
-    ({"block_size": 8}, UserError, "block_size 8 is no power"),
+    ({"bits": 3}, Unsupported, "bits must be one of 2, 4, 8, got 3"),
+    ({"block_size": 24}, UserError, "block_size must be a power of 2, at least 16, got 24"),
+    ({"block_size": 8}, UserError, "at least 16, got 8"),
     ({"weight_prepacked": 1}, Unsupported, "weight_prepacked"),
-    ({"K": 63}, UserError, r"a has the shape \(2, 64\), where K is 63"),
-    ({"N": 6}, UserError, r"B has the shape \(5, 2, 16\), not \(6, 2, 16\)"),
-    ({"block_size": 64}, UserError, r"B has the shape \(5, 2, 16\), not \(5, 1, 32\)"),
+    ({"K": 63}, UserError, r"the last size of A must be K = 63, got \(2, 64\)"),
+    ({"N": 6}, UserError, r"B must have the shape \(6, 2, 16\), got \(5, 2, 16\)"),
+    ({"block_size": 64}, UserError, r"B must have the shape \(5, 1, 32\), got \(5, 2, 16\)"),
 ]
 
 
@@ -242,14 +242,14 @@ def test_bad_attributes(attributes: dict[str, Any], kind: type[Exception], text:
 @pytest.mark.parametrize(
     ("name", "array", "text"),
     [
-        ("b", np.zeros((5, 2, 16), np.int8), "B has the dtype int8, not uint8"),
-        ("s", np.zeros((5, 3), np.float32), r"scales has the shape \(5, 3\), not \(5, 2\)"),
-        ("z", np.zeros((5, 2), np.uint8), r"zero_points has the shape \(5, 2\), not \(5, 1\)"),
-        ("z", np.zeros((5, 1), np.float32), r"zero_points has the shape \(5, 1\), not \(5, 2\)"),
-        ("g", np.full(64, 2, np.int32), "g_idx has numbers that are not from 0 to 1"),
-        ("g", np.zeros(63, np.int32), r"g_idx has the shape \(63\), not \(64\)"),
-        ("s", np.zeros((5, 2), np.int32), "scales are of int32"),
-        ("z", np.zeros((5, 2), np.int32), "zero_points are of int32"),
+        ("b", np.zeros((5, 2, 16), np.int8), "B must be uint8, got int8"),
+        ("s", np.zeros((5, 3), np.float32), r"scales must have the shape \(5, 2\), got \(5, 3\)"),
+        ("z", np.zeros((5, 2), np.uint8), r"zero_points must .* \(5, 1\), got \(5, 2\)"),
+        ("z", np.zeros((5, 1), np.float32), r"zero_points must .* \(5, 2\), got \(5, 1\)"),
+        ("g", np.full(64, 2, np.int32), "g_idx must have numbers from 0 to 1"),
+        ("g", np.zeros(63, np.int32), r"g_idx must have the shape \(64\), got \(63\)"),
+        ("s", np.zeros((5, 2), np.int32), "scales must be floats, got int32"),
+        ("z", np.zeros((5, 2), np.int32), "zero_points must be floats, got int32"),
     ],
 )
 def test_bad_operands(name: str, array: np.ndarray, text: str) -> None:
@@ -351,11 +351,11 @@ def test_indices_out_of_range_give_zeros() -> None:
 @pytest.mark.parametrize(
     ("attributes", "text"),
     [
-        ({"bits": 5}, "5 bits"),
-        ({"block_size": 12}, "block_size 12"),
-        ({"gather_axis": 1}, "gather_axis that is quantize_axis"),
-        ({"gather_axis": 1, "quantize_axis": 0}, "gathered along the last axis"),
-        ({"quantize_axis": 2}, "axis 2 of 2 dimensions"),
+        ({"bits": 5}, "got 5"),
+        ({"block_size": 12}, "block_size must be a power of 2.* got 12"),
+        ({"gather_axis": 1}, "gather_axis must differ from quantize_axis"),
+        ({"gather_axis": 1, "quantize_axis": 0}, "must not be the last axis of packed"),
+        ({"quantize_axis": 2}, "axis 2 is out of range for 2 dimensions"),
     ],
 )
 def test_bad_tables(attributes: dict[str, int], text: str) -> None:
@@ -370,7 +370,7 @@ def test_a_bias_has_an_element_for_each_row() -> None:
     m, *_ = product((2,), 64, 5, 32, bias=True)
     (bias,) = [t for t in m.graph.initializer if t.name == "c"]
     bias.CopyFrom(numpy_helper.from_array(np.zeros((7, 1, 5), np.float32), "c"))
-    with pytest.raises(UserError, match=r"'own' .*bias has the shape \(7, 1, 5\), not \(5\)"):
+    with pytest.raises(UserError, match=r"'own' .*bias must have the shape \(5\), got \(7, 1, 5\)"):
         uopc.onnx.load(m)
 
 
@@ -387,10 +387,10 @@ def test_groups_of_the_columns_of_the_last_block_too() -> None:
 @pytest.mark.parametrize(
     ("name", "array", "text"),
     [
-        ("s", np.ones((6, 4), np.float32), r"scales has the shape \(6, 4\), not \(7, 4\)"),
-        ("s", np.ones((7, 5), np.float32), r"scales has the shape \(7, 5\), not \(7, 4\)"),
-        ("z", np.ones((7, 4), np.uint8), r"zero_points has the shape \(7, 4\), not \(7, 2\)"),
-        ("i", np.ones(2, np.float32), "indices are of float32"),
+        ("s", np.ones((6, 4), np.float32), r"scales must have the shape \(7, 4\), got \(6, 4\)"),
+        ("s", np.ones((7, 5), np.float32), r"scales must have the shape \(7, 4\), got \(7, 5\)"),
+        ("z", np.ones((7, 4), np.uint8), r"zero_points must have the shape \(7, 2\), got \(7, 4\)"),
+        ("i", np.ones(2, np.float32), "indices must be integers, got float32"),
     ],
 )
 def test_bad_operands_of_tables(name: str, array: np.ndarray, text: str) -> None:
@@ -408,7 +408,7 @@ def test_tables_of_floats_are_refused() -> None:
     m, *_ = table("uint8", 8, (7, 64), 16, (0, 1), False, np.float32, AT)
     floats = np.ones((7, 64), ml_dtypes.float8_e4m3fn)
     m.graph.initializer[0].CopyFrom(numpy_helper.from_array(floats, "d"))
-    with pytest.raises(Unsupported, match="a table of fp8e4m3: there are int4, uint4 and uint8"):
+    with pytest.raises(Unsupported, match="must be int4, uint4 or uint8, got fp8e4m3"):
         uopc.onnx.load(m)
 
 
@@ -523,9 +523,9 @@ def test_rotated_positions(size: int, pairs: bool, one: bool, dtype: Any) -> Non
     ("shape", "options", "text"),
     [
         ((2, 3, 16), {"is_packed_batching": 1}, "is_packed_batching"),
-        ((2, 3, 16), {"rotary_embedding_dim": 16}, "num_heads is missing"),
-        ((2, 3, 16), {"num_heads": 2}, "16 numbers of each head are turned, which has 8"),
-        ((3, 16), {}, r"input has the shape \(3, 16\), not 3 or 4 dimensions"),
+        ((2, 3, 16), {"rotary_embedding_dim": 16}, "needs num_heads, which is missing"),
+        ((2, 3, 16), {"num_heads": 2}, "angles for 16 numbers of a head, which has 8"),
+        ((3, 16), {}, r"input must have 3 or 4 dimensions, got \(3, 16\)"),
     ],
 )
 def test_bad_positions(shape: tuple[int, ...], options: dict[str, int], text: str) -> None:
@@ -539,13 +539,13 @@ def test_bad_positions(shape: tuple[int, ...], options: dict[str, int], text: st
 @pytest.mark.parametrize(
     ("c", "s", "options", "text"),
     [
-        ((8,), (8,), {}, r"cos_cache has the shape \(8\), not rows of angles"),
-        ((20, 0), (20, 0), {}, r"cos_cache has the shape \(20, 0\)"),
-        ((20, 8), (9, 8), {}, r"sin_cache has the shape \(9, 8\), not \(20, 8\)"),
-        ((20, 9), (20, 9), {}, "18 numbers of each head are turned, and rows have 16"),
-        ((20, 3), (20, 3), {}, "6 numbers of each head are turned, and rows have 16"),
+        ((8,), (8,), {}, r"cos_cache must be a matrix of angles, got \(8\)"),
+        ((20, 0), (20, 0), {}, r"cos_cache must be a matrix of angles, got \(20, 0\)"),
+        ((20, 8), (9, 8), {}, r"sin_cache must have the shape \(20, 8\), got \(9, 8\)"),
+        ((20, 9), (20, 9), {}, "the last size of input must be a multiple of 18, got 16"),
+        ((20, 3), (20, 3), {}, "the last size of input must be a multiple of 6, got 16"),
         ((20, 4), (20, 4), {"num_heads": 1, "rotary_embedding_dim": 6},
-         "rotary_embedding_dim is 6: cos_cache turns 8"),
+         "rotary_embedding_dim must be 8, .*got 6"),
     ],
 )  # fmt: skip
 def test_bad_angles(
@@ -561,9 +561,9 @@ def test_bad_angles(
 @pytest.mark.parametrize("op", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
 def test_results_of_norms_have_the_shape_of_the_input(op: str) -> None:
     cases: list[tuple[tuple[int, ...], tuple[int, ...], Any, str]] = [
-        ((5, 2, 3, 8), (8,), np.float32, r"the sum has the shape \(5, 2, 3, 8\)"),
-        ((2, 3, 8), (4, 2, 3, 8), np.float32, r"the result has the shape \(4, 2, 3, 8\)"),
-        ((2, 3, 8), (8,), np.int32, "needs floats, got int32"),
+        ((5, 2, 3, 8), (8,), np.float32, r"the sum must have .* got \(5, 2, 3, 8\)"),
+        ((2, 3, 8), (4, 2, 3, 8), np.float32, r"the result must have .* got \(4, 2, 3, 8\)"),
+        ((2, 3, 8), (8,), np.int32, "expected floats, got int32"),
     ]
     for skip, scale, dtype, text in cases:
         given = {"a": np.ones((2, 3, 8), dtype), "b": np.ones(skip, dtype)}

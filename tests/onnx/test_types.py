@@ -81,7 +81,7 @@ def test_powers_of_two(mode: str, saturate: int) -> None:
 
 def test_an_unknown_rounding_is_an_error() -> None:
     text = 'g (float[2] x) => (float8e8m0[2] y) { y = Cast<to=24, round_mode="odd">(x) }'
-    with pytest.raises(UserError, match="round_mode 'odd'; there are up, down, nearest"):
+    with pytest.raises(UserError, match="round_mode must be up, down or nearest, got 'odd'"):
         uopc.onnx.load(model(text))
 
 
@@ -145,11 +145,11 @@ def test_strings_are_known_while_a_model_is_read() -> None:
 def test_an_input_of_strings_is_a_constant() -> None:
     m = model('g (string[n] s) => (int64[n] y) { y = ai.onnx.ml.LabelEncoder'
               '<keys_strings=["a", "b"], values_int64s=[7, 8]>(s) }')  # fmt: skip
-    with pytest.raises(Unsupported, match="string: pass 's' as a constant"):
+    with pytest.raises(Unsupported, match="input 's' has strings: pass it by constants="):
         uopc.onnx.load(m)
     for s in (["b", "a", "c"], np.array([b"b", b"a", b"c"]), np.array(["b", "a", "c"], object)):
         assert uopc.onnx.load(m, constants={"s": np.asarray(s)})().tolist() == [8, 7, -1]
-    with pytest.raises(UserError, match="no strings"):
+    with pytest.raises(UserError, match="must have strings only"):
         uopc.onnx.load(m, constants={"s": np.array([object()])})
 
 

@@ -386,7 +386,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda: uopc.jacobian(V * 2, V, format="csd"), "jacobian: format must be one of"),
     (lambda: uopc.jacobian(V * 2, V, format="csc", mode="star"), "jacobian: mode must be one of"),
     (lambda: uopc.jacobian(V * 2, V, format="csc", constants="no"), "constants must be one of"),
-    (lambda: uopc.hessian(V.sum(), V, part="lower"), "need a format"),
+    (lambda: uopc.hessian(V.sum(), V, part="lower"), "need a sparse format"),
     (lambda: uopc.hessian(V * 2, V, format="csc"), "needs one float"),
     (lambda: uopc.hessian(V.sum(), V, format="csc", part="left"), "part must be one of"),
     (lambda: uopc.hessian(lambda v: (v, v), format="csc")(V_AT), "2 results"),

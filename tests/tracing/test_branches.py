@@ -54,7 +54,7 @@ def test_cond_refuses() -> None:
     for condition in (x > 0, x.sum(), 1, None, "yes"):
         with pytest.raises((uopc.UserError, TypeError), match="cond"):
             uopc.cond(condition, lambda: x, lambda: x)
-    with pytest.raises(uopc.UserError, match="different containers"):
+    with pytest.raises(uopc.UserError, match="the same containers"):
         uopc.cond(one, lambda: (x, x), lambda: x)
     with pytest.raises(uopc.UserError, match=r"float32\(3\) and float32\(\) at the result"):
         uopc.cond(one, lambda: x, lambda: x.sum())

@@ -211,12 +211,12 @@ def _between(kind: str) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.few(3)
 def test_a_derivative_by_what_is_closed_over_is_refused(kind: str, name: str) -> None:
-    with pytest.raises(uopc.UserError, match=r"closes over .*pass the value as an argument"):
+    with pytest.raises(uopc.UserError, match=r"closes over: pass the value as an argument"):
         REFUSED[name](kind)
 
 
 def test_the_refusal_names_the_variable() -> None:
-    with pytest.raises(uopc.UserError, match=r"custom_jvp of <lambda>: it closes over x, float64"):
+    with pytest.raises(uopc.UserError, match=r"its rule gives no derivative by x \(float64"):
         uopc.jvp(lambda x: closing("jvp")(x, 3.0 * x), (2.0,), (1.0,))
     stopped = uopc.grad(lambda x: closing("jvp")(uopc.stop_gradient(x), x))
     np.testing.assert_allclose(stopped(2.0), 14)
@@ -276,5 +276,5 @@ def test_a_rule_that_applies_its_own_function(name: str, mode: str) -> None:
 def test_a_rule_that_is_not_linear_is_refused() -> None:
     f = uopc.custom_jvp(lambda x: x)
     f.defjvp(lambda p, t: (p[0], t[0] ** 2))
-    with pytest.raises(uopc.UserError, match=r"custom_jvp of <lambda>: .* is not linear"):
+    with pytest.raises(uopc.UserError, match=r"custom_jvp of <lambda>: .* that is linear"):
         uopc.grad(f)(1.0)

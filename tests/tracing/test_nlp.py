@@ -109,12 +109,12 @@ BAD: list[tuple[Any, str]] = [
     ({"x": X * 2}, "x must be a param"),
     ({"x": uopc.param("i", (3,), dtypes.int32)}, "a vector of floats"),
     ({"x": X, "f": X}, "needs one float"),
-    ({"x": X, "f": F}, "p is read, and is neither x nor p"),
+    ({"x": X, "f": F}, "reads param p, which is neither x nor p"),
     ({"x": X, "g": X.cast(dtypes.float32)}, "g is float32, x is float64"),
-    ({"x": uopc.param("lam", (3,), F8)}, "lam is a multiplier"),
+    ({"x": uopc.param("lam", (3,), F8)}, "lam is taken by a multiplier"),
     ({"x": X, "g": 3}, "g must be a node"),
     ({"x": X, "g": [X, 3]}, r"g\.1 must be a node"),
-    ({"x": uopc.param("x", (uopc.variable("n", 1, 8),), F8)}, r"x has the shape \(n\)"),
+    ({"x": uopc.param("x", (uopc.variable("n", 1, 8),), F8)}, r"must have known sizes, got \(n\)"),
 ]
 
 

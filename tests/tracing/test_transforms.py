@@ -230,8 +230,8 @@ def test_a_batch_is_the_function_of_each(name: str) -> None:
     [
         (lambda: uopc.grad(lambda x: x)(X), r"<lambda> must give one float, got float64\(3\)"),
         (lambda: uopc.grad(lambda x: x.sum())(np.arange(3)), "is int64, which has no derivatives"),
-        (lambda: uopc.grad(lambda x: x.sum(), argnums=1)(X), "argnums 1, but 1 arguments"),
-        (lambda: uopc.grad(lambda x, y: x.sum(), (0, -2))(X, Y), "name an argument twice"),
+        (lambda: uopc.grad(lambda x: x.sum(), argnums=1)(X), "argnums must be below 1"),
+        (lambda: uopc.grad(lambda x, y: x.sum(), (0, -2))(X, Y), "must name different arguments"),
         (lambda: uopc.grad(lambda x: x.sum(), has_aux=True)(X), "must give a pair"),
         (lambda: uopc.vjp(lambda x: x, X[:2], has_aux=True), "must give a pair"),
         (lambda: uopc.linearize(lambda x: x, X, has_aux=True), "must give a pair"),
@@ -239,13 +239,13 @@ def test_a_batch_is_the_function_of_each(name: str) -> None:
         (lambda: uopc.vmap(lambda x: x, axis_size=2)(X), "batches of different lengths"),
         (lambda: uopc.grad(lambda x: float(x[0]))(X), "is not known"),
         (lambda: uopc.jvp(lambda x: x, (X,), (Y[:2],)), "does not fit"),
-        (lambda: uopc.jvp(lambda x: x, (X,), (Y, Y)), "must be in the containers"),
+        (lambda: uopc.jvp(lambda x: x, (X,), (Y, Y)), "must have the containers"),
         (lambda: uopc.jvp(lambda x: x, X, Y), "must be tuples"),
-        (lambda: uopc.vjp(lambda x: x, X)[1]([X]), "must be in the containers"),
+        (lambda: uopc.vjp(lambda x: x, X)[1]([X]), "must have the containers"),
         (lambda: uopc.vmap(lambda x, y: x)(X, Y[:2]), "batches of different lengths"),
-        (lambda: uopc.vmap(lambda x: x, in_axes=None)(X), "must name an axis"),
-        (lambda: uopc.vmap(lambda x: x)(3.0), "is a scalar"),
-        (lambda: uopc.vmap(lambda x: x, in_axes=(0, 0))(X), "2 in_axes for 1"),
+        (lambda: uopc.vmap(lambda x: x, in_axes=None)(X), "pass in_axes with an axis"),
+        (lambda: uopc.vmap(lambda x: x)(3.0), "got a scalar"),
+        (lambda: uopc.vmap(lambda x: x, in_axes=(0, 0))(X), "one per argument, got 2"),
         (lambda: uopc.vmap(lambda x: x, in_axes=3)(X), "out of range"),
         (lambda: uopc.vmap(lambda x: x, out_axes=None)(X), "must be an int"),
         (lambda: uopc.grad(lambda x: "text")(X), "must give arrays|got str"),
@@ -346,7 +346,7 @@ def test_rules_that_do_not_fit() -> None:
         return x
 
     f.defjvp(lambda primals, tangents: (primals[0], tangents[0].sum()))
-    with pytest.raises(uopc.UserError, match=r"the rule gives float64\(\) for float64\(3\)"):
+    with pytest.raises(uopc.UserError, match=r"the rule must give float64\(3\), got float64\(\)"):
         uopc.jvp(f, (X,), (X,))
     f.defjvp(lambda primals, tangents: primals[0])
     with pytest.raises(uopc.UserError, match="must give a pair"):

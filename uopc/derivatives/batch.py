@@ -66,7 +66,7 @@ def batched_node(u: UOp, n: Dim, done: Batch) -> UOp:
         return u
     rule = RULES.get(u.op)
     if rule is None:
-        raise Unsupported(f"vmap: there is no batch of {u.op.name}{made_at(u)}")
+        raise Unsupported(f"vmap: {u.op.name} is not supported{made_at(u)}")
     return rule(u, n, done)
 
 
@@ -159,7 +159,7 @@ def _gettuple(u: UOp, n: Dim, done: Batch) -> UOp:
         return done[s] if s in done else movement.repeated(s, n)
     body, *args = source.src
     if body.op is not Ops.FUNCTION:
-        raise Unsupported(f"vmap: a kernel written by hand has no batch{made_at(source)}")
+        raise Unsupported(f"vmap: a kernel written by hand is not supported{made_at(source)}")
     which = tuple([i for i, a in enumerate(args) if a in done])
     known = _known.setdefault(body, {})
     if (which, n) not in known:

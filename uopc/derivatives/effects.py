@@ -71,7 +71,10 @@ class _EffectReader:
             target = store.src[0]
             if self.held[target] is not before:  # it comes after another store
                 if held is not before:
-                    raise Unsupported(f"the derivative of several stores in no order{made_at(u)}")
+                    raise Unsupported(
+                        "the derivative of stores whose order is not known is not"
+                        f" supported{made_at(u)}"
+                    )
                 held = self.held[target]
             held = self._put(held, self.chain[target], self._stored(store))
         self.held[u], self.chain[u] = held, self.chain[x]
@@ -93,7 +96,9 @@ class _EffectReader:
         view = chain[0]
         inner = self._put(_seen(a, chain[:1]), chain[1:], value)
         if view.op not in (Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK):
-            raise Unsupported(f"the derivative of a store through {view.op.name}{made_at(view)}")
+            raise Unsupported(
+                f"the derivative of a store through {view.op.name} is not supported{made_at(view)}"
+            )
         whole = movement.under(view, inner)
         if view.op is not Ops.SHRINK:
             return whole

@@ -112,9 +112,9 @@ def _is_wide(rows: Dim, columns: Dim, complete: int) -> bool:
     if rows is columns:
         return False
     if not isinstance(rows, int) or not isinstance(columns, int):
-        raise Unsupported("the derivative of qr of matrices whose rows or columns are symbolic")
+        raise Unsupported("the derivative of qr needs matrices with known rows and columns")
     if complete and rows > columns:
-        raise Unsupported("the derivative of a complete qr of tall matrices")
+        raise Unsupported("the derivative of a complete qr of tall matrices is not supported")
     return rows < columns
 
 

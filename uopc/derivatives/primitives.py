@@ -116,5 +116,7 @@ def rule_of(u: UOp) -> DerivativeRule:
     """The rule of a PRIMITIVE. Unsupported if the PRIMITIVE was made in another process."""
     found = RULES.get(u.arg.name)
     if found is None:
-        raise Unsupported(f"the derivative of {u.arg.name}: its rule was given in another process")
+        raise Unsupported(
+            f"{u.arg.name} has no derivative rule here: another process defined the rule"
+        )
     return found

@@ -294,9 +294,9 @@ class While(OfBody):
         self, u: UOp, cotangents: Mapping[int, Value], wanted: Sequence[bool]
     ) -> list[Value]:
         raise Unsupported(
-            "reverse mode through a while_loop: its number of steps is not known, and so neither is"
-            " what to keep of them; use forward mode (jvp, jacfwd), or scan or fori_loop, whose"
-            f" number of steps is given{made_at(u)}"
+            "reverse mode through a while_loop is not supported, because its number of steps is not"
+            " known: use forward mode (jvp, jacfwd), or scan or fori_loop, whose number of steps"
+            f" is given{made_at(u)}"
         )
 
     def apply_batch(self, u: UOp, operands: Sequence[UOp], batched: Sequence[bool], n: Dim) -> UOp:

@@ -37,7 +37,7 @@ def inputs_of(who: str, wrt: Any) -> tuple[list[UOp], Callable[[Sequence[Any]], 
     nodes, put = listed(who, wrt, "what to differentiate by")
     check_floats(who, nodes)
     if len(set(nodes)) < len(nodes):
-        raise UserError(f"{who}: a node is given twice")
+        raise UserError(f"{who}: the nodes must be different, one is given twice")
     return nodes, put
 
 
@@ -55,7 +55,7 @@ def like(who: str, name: str, value: Any, node: UOp) -> Value:
 def _all_like(who: str, name: str, values: Any, nodes: list[UOp]) -> list[Value]:
     given = list(values) if isinstance(values, (list, tuple)) else [values]
     if len(given) != len(nodes):
-        raise UserError(f"{who}: {len(given)} {name}s for {len(nodes)} nodes")
+        raise UserError(f"{who}: expected {len(nodes)} {name}s, one per node, got {len(given)}")
     return [like(who, name, v, u) for v, u in zip(given, nodes)]
 
 
@@ -234,13 +234,13 @@ def vmap(outputs: Nodes, batched: Mapping[UOp, Any]) -> Any:
     """
     nodes, put = listed("vmap", outputs, "the outputs")
     if not isinstance(batched, Mapping) or not batched:
-        raise UserTypeError("vmap: expected nodes and their batches, {x: xs}")
+        raise UserTypeError("vmap: expected a dict of nodes and their batches, such as {x: xs}")
     given = {}
     for u, values in batched.items():
         made = operands.as_uop(values, u.dtype, "vmap")
         if made.dtype is not u.dtype or shapes.shape(made)[1:] != shapes.shape(u):
             kinds = [show_value(v) for v in (made, u)]
-            raise UserError(f"vmap: {kinds[0]} is no batch of {kinds[1]}")
+            raise UserError(f"vmap: {kinds[0]} is not a batch of {kinds[1]}")
         given[u] = made
     lengths = {shapes.shape(v)[0] for v in given.values()}
     if len(lengths) > 1:

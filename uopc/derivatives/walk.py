@@ -169,7 +169,7 @@ def _transposed(u: UOp, cotangent: UOp, wanted: Sequence[bool]) -> list[Value]:
         tangent = _without_rules(tangent, given)
     found = pulled([tangent], given, [cotangent])
     if name and not set(_values(found)).isdisjoint(given):
-        raise UserError(f"{name}: the tangent that its rule gives is not linear in the tangents")
+        raise UserError(f"{name}: the rule must give a tangent that is linear in the tangents")
     left = iter(found)
     return [None if s is None else next(left) for s in seeds]
 

@@ -75,15 +75,15 @@ def _view(path: str, t: DType, dims: tuple[int, ...] | None, begin: int, writabl
     mapping = files.opened(path, "r+" if writable else "r")
     size = mapping.identity.size
     if begin > size:
-        raise UserError(f"{path}: byte {begin} lies behind its {size} bytes")
+        raise UserError(f"{path}: the offset {begin} is behind the {size} bytes of the file")
     if dims is None:
         if (size - begin) % t.itemsize:
-            raise UserError(f"{path}: {size - begin} bytes are no whole number of {t.name}")
+            raise UserError(f"{path}: {size - begin} bytes are not a whole number of {t.name}")
         dims = ((size - begin) // t.itemsize,)
     end = begin + math.prod(dims) * t.itemsize
     if end > size:
         shown = f"{t.name}{list(dims)}"
-        raise UserError(f"{path}: bytes {begin} to {end} of {shown} leave its {size} bytes")
+        raise UserError(f"{path}: {shown} needs bytes {begin} to {end}, the file has {size}")
     if begin == end:
         return np.empty(dims, t.numpy)
     made = mapping.array(begin, t.numpy, dims)
@@ -94,7 +94,7 @@ def _view(path: str, t: DType, dims: tuple[int, ...] | None, begin: int, writabl
 def check_bools(what: str, array: Array) -> None:
     """UserError for an array of bools with bytes other than 0 and 1: kernels rely on these two."""
     if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
-        raise UserError(f"{what}: a bool is 0 or 1, and the file has other bytes")
+        raise UserError(f"{what}: the bytes of bools must be 0 or 1, and the file has others")
 
 
 def _make(path: str, size: int) -> None:

@@ -92,7 +92,7 @@ def load_safetensors(path: str | os.PathLike[str]) -> Tensors:
 
 
 def _refuse(path: str, what: str) -> NoReturn:
-    raise UserError(f"{path}: no good safetensors file: {what}")
+    raise UserError(f"{path}: not a valid safetensors file: {what}")
 
 
 def _header(path: str, text: bytes) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _header(path: str, text: bytes) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             counts = collections.Counter([name for name, _ in pairs])
-            _refuse(path, f"{_shown(counts.most_common(1)[0][0])} stands there twice")
+            _refuse(path, f"{_shown(counts.most_common(1)[0][0])} is in the header twice")
         return found
 
     if text[:1] != b"{":
@@ -139,7 +139,7 @@ def _entries(
         wanted = math.prod(dims) * t.itemsize
         if stop - begin != wanted:
             shown = f"{t.name}{list(dims)}"
-            _refuse(path, f"{_shown(name)} has {stop - begin} bytes, and {shown} {wanted}")
+            _refuse(path, f"{_shown(name)} has {stop - begin} bytes, but {shown} needs {wanted}")
         found.append((name, t, dims, begin))
         end = stop
     if end != size:
@@ -152,7 +152,8 @@ def _offsets(path: str, name: str, entry: Any) -> tuple[int, int]:
         _refuse(path, f"{_shown(name)} must have dtype, shape and data_offsets, and nothing else")
     found = entry["data_offsets"]
     if not _are_sizes(found) or len(found) != 2 or found[0] > found[1]:
-        _refuse(path, f"{_shown(name)} has the data_offsets {_shown(found)}, no begin and end")
+        shown = _shown(found)
+        _refuse(path, f"{_shown(name)} must have a begin and an end as data_offsets, got {shown}")
     return found[0], found[1]
 
 
@@ -161,7 +162,7 @@ def _dtype(path: str, name: str, found: Any) -> DType:
         _refuse(path, f"{_shown(name)} has the dtype {_shown(found)}")
     t = _DTYPES[found]
     if t is None:
-        raise Unsupported(f"{path}: {_shown(name)} has the dtype {found}")
+        raise Unsupported(f"{path}: {_shown(name)} has dtype {found}, which is not supported")
     return t
 
 
@@ -169,7 +170,9 @@ def _dims(path: str, name: str, found: Any) -> tuple[int, ...]:
     if not _are_sizes(found) or math.prod([max(1, d) for d in found]) > MOST_BYTES:
         _refuse(path, f"{_shown(name)} has the shape {_shown(found)}")
     if len(found) > 64:
-        raise Unsupported(f"{path}: {_shown(name)} has {len(found)} dimensions")
+        raise Unsupported(
+            f"{path}: {_shown(name)} has {len(found)} dimensions, expected at most 64"
+        )
     return tuple(found)
 
 
@@ -198,7 +201,7 @@ def save_safetensors(
     """
     place = path_of("save_safetensors", path)
     if not isinstance(tensors, Mapping):
-        raise UserTypeError(f"save_safetensors: arrays by name expected, got {tensors!r}")
+        raise UserTypeError(f"save_safetensors: expected a dict of arrays by name, got {tensors!r}")
     arrays = {name: _array(name, value) for name, value in tensors.items()}
     kinds = {name: _NAMES[dtypes.from_numpy(a.dtype)] for name, a in arrays.items()}
     names = sorted(arrays, key=lambda name: (_ORDER[kinds[name]], name))
@@ -214,7 +217,9 @@ def save_safetensors(
         raise UserError(f"save_safetensors: {error}") from None
     text += b" " * (-len(text) % 8)
     if len(text) > MOST_HEADER:
-        raise UserError(f"save_safetensors: the header has {len(text)} bytes: too many names")
+        raise UserError(
+            f"save_safetensors: the header of {len(text)} bytes is too long: write fewer names"
+        )
     with files.replacing(place) as made:
         made.write(len(text).to_bytes(8, "little") + text)
         for name in names:
@@ -224,14 +229,19 @@ def save_safetensors(
 def _array(name: Any, value: Any) -> Array:
     """Check an array, and convert it to the byte order of the format."""
     if not isinstance(name, str) or name == _METADATA:
-        raise UserTypeError(f"save_safetensors: {name!r} is no name of an array")
+        raise UserTypeError(
+            f"save_safetensors: the name of an array must be a string other than {_METADATA}, got"
+            f" {name!r}"
+        )
     found = checks.array(f"save_safetensors: {name!r}", value)
     try:
         t = dtypes.from_numpy(found.dtype.newbyteorder("="))
     except (UserTypeError, TypeError, ValueError):
         t = None
     if t not in _NAMES:
-        raise UserTypeError(f"save_safetensors: {name!r} is an array of {found.dtype}")
+        raise UserTypeError(
+            f"save_safetensors: {name!r} has dtype {found.dtype}, which the format has not"
+        )
     return found.astype(t.numpy, copy=False)
 
 

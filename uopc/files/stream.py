@@ -40,7 +40,7 @@ def stream(program: Program, *arrays: Any, rows: int, **others: Any) -> Iterator
     fixed = [n for n in (v.shape[0] for v in program.inputs[: len(arrays)]) if isinstance(n, int)]
     if any([n != rows for n in fixed]) or (fixed and length % rows):
         raise UserError(
-            f"stream: the program takes {fixed[0]} rows, and {length} rows come in pieces of {rows}"
+            f"stream: the program takes {fixed[0]} rows, but gets {length} rows in pieces of {rows}"
         )
     return _pieces(program, arrays, rows, length, others)
 
@@ -57,7 +57,9 @@ def _length(program: Program, arrays: tuple[Any, ...]) -> int:
             raise UserError(f"stream: argument {spec.name!r} has no rows")
     lengths = {int(a.shape[0]) for a in arrays}
     if len(lengths) > 1:
-        raise UserError(f"stream: the arrays have {sorted(lengths)} rows: one length is expected")
+        raise UserError(
+            f"stream: all arrays must have the same number of rows, got {sorted(lengths)}"
+        )
     return lengths.pop()
 
 

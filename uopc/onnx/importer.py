@@ -79,7 +79,7 @@ class Importer:
         for t in g.initializer:
             values[t.name] = self.model.array(t)
         if g.sparse_initializer:
-            raise Unsupported("sparse tensors in a model")
+            raise Unsupported("sparse tensors in a model are not supported")
         self._nodes(g.node, values, opsets, {})
         return [self._value(values, o.name, "the output of the graph") for o in g.output]
 
@@ -89,7 +89,7 @@ class Importer:
     ) -> None:  # fmt: skip
         self._count += len(nodes)
         if self._count > MOST_NODES:
-            raise UserError(f"the model makes more than {MOST_NODES} nodes")
+            raise UserError(f"the model has more than {MOST_NODES} nodes")
         for number, n in enumerate(nodes, 1):
             label = f"{n.op_type} {n.name!r}" if n.name else f"{n.op_type} -> {list(n.output)}"
             given = [self._value(values, x, label) if x else None for x in n.input]
@@ -105,13 +105,16 @@ class Importer:
                 raise UserError(f"{label} of the model: {what}") from error
             wanted = [name for name in n.output if name]
             if len(made) < len(wanted):
-                raise UserError(f"{label}: {len(made)} outputs for {len(wanted)} names")
+                raise UserError(
+                    f"{label} of the model names {len(wanted)} outputs, but the operator gives"
+                    f" {len(made)}"
+                )
             values |= {name: v for name, v in zip(n.output, made) if name}
 
     @staticmethod
     def _value(values: Mapping[str, Any], name: str, reader: str) -> Any:
         if name not in values:
-            raise UserError(f"{reader} reads {name!r}, which nothing before it makes")
+            raise UserError(f"{reader} reads {name!r}, which no node before it makes")
         return values[name]
 
     def _made(
@@ -167,7 +170,7 @@ class Importer:
         """Return the outputs of a function; its nodes may use the attributes of the call."""
         self._deep += 1
         if self._deep > MOST_DEEP:
-            raise UserError(f"functions call each other {MOST_DEEP} deep")
+            raise UserError(f"functions must call each other less than {MOST_DEEP} deep")
         versions = {**opsets, **{("" if o.domain == "ai.onnx" else o.domain): o.version
                               for o in f.opset_import}}  # fmt: skip
         defaults = {a.name: _attribute(a, self.model) for a in f.attribute_proto}

@@ -40,9 +40,9 @@ class Model:
             try:
                 self.proto.ParseFromString(bytes(data))
             except Exception as error:  # DecodeError of whichever protobuf is installed
-                raise UserError(f"no ONNX model: {error}") from None
+                raise UserError(f"not an ONNX model: {error}") from None
         if not self.proto.HasField("graph"):
-            raise UserError("no ONNX model: it has no graph")
+            raise UserError("not an ONNX model: the file has no graph")
         self.opsets = {_domain(o.domain): o.version for o in self.proto.opset_import}
         self.functions = {(_domain(f.domain), f.name): f for f in self.proto.functions}
         self._files: dict[Path, Array] = {}  # by their real paths
@@ -71,7 +71,7 @@ class Model:
         """The array of a tensor; large ones are views of the file or of the model."""
         dims = tuple(t.dims)
         if any([d < 0 for d in dims]):
-            raise UserError(f"tensor {t.name!r} has the shape {dims}")
+            raise UserError(f"tensor {t.name!r} has a negative size in its shape {dims}")
         if t.data_type == onnx.TensorProto.STRING:
             found = [s.decode(errors="replace") for s in t.string_data]
             return _shaped(t, texts(found, (len(found),)), dims)
@@ -82,7 +82,9 @@ class Model:
         raw = self._external(t) if external else np.frombuffer(t.raw_data, np.uint8)
         wanted = math.prod(dims) * dtype.itemsize
         if raw.size != wanted:
-            raise UserError(f"tensor {t.name!r} has {raw.size} bytes, its shape {dims} {wanted}")
+            raise UserError(
+                f"tensor {t.name!r} has {raw.size} bytes, its shape {dims} needs {wanted}"
+            )
         if raw.size and raw.ctypes.data % dtype.itemsize:
             raw = raw.copy()
         return _shaped(t, raw.view(dtype), dims)
@@ -97,7 +99,7 @@ class Model:
         try:
             found: Array = numpy_helper.to_array(t)
         except (ValueError, TypeError, OverflowError) as error:
-            raise UserError(f"tensor {t.name!r} of the shape {dims}: {error}") from None
+            raise UserError(f"tensor {t.name!r} of shape {dims}: {error}") from None
         return _shaped(t, found, dims)
 
     def _external(self, t: Any) -> Array:
@@ -121,10 +123,15 @@ class Model:
             begin = int(given.get("offset", 0))
             size = int(given.get("length", whole.size - begin))
         except ValueError:
-            raise UserError(f"tensor {t.name!r}: its place in {path.name} is no number") from None
+            raise UserError(
+                f"tensor {t.name!r}: its offset or length in {path.name} is not a number"
+            ) from None
         if not 0 <= begin <= begin + size <= whole.size:
             end = begin + size
-            raise UserError(f"tensor {t.name!r}: bytes {begin} to {end} of {whole.size} in {path}")
+            raise UserError(
+                f"tensor {t.name!r}: bytes {begin} to {end} are not in the {whole.size} bytes of"
+                f" {path}"
+            )
         part = whole[begin : begin + size]
         return part if path != self.file else _copy_of_file(path, begin, part)
 
@@ -161,7 +168,9 @@ def _copy_of_file(path: Path, begin: int, part: Array) -> Array:
 
 def _shaped(t: Any, found: Array, dims: tuple[int, ...]) -> Array:
     if found.size != math.prod(dims):
-        raise UserError(f"tensor {t.name!r} has the shape {dims}, and {found.size} values")
+        raise UserError(
+            f"tensor {t.name!r} has {found.size} values, which do not fit its shape {dims}"
+        )
     try:
         return found.reshape(dims)
     except ValueError as error:  # more dimensions, or greater ones, than NumPy has

@@ -88,7 +88,7 @@ def _exponent(x: UOp, saturate: bool, mode: str) -> UOp:
     elif mode == "down":
         more = uopc.full(x.shape, False, dtypes.bool_)
     else:
-        raise UserError(f"round_mode {mode!r}; there are up, down, nearest")
+        raise UserError(f"round_mode must be up, down or nearest, got {mode!r}")
     made = power + more.cast(dtypes.int32)
     if saturate:
         made = made.minimum(254)

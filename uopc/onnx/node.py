@@ -25,8 +25,8 @@ class Decides(UserError):
         listed, given = ", ".join(map(repr, names)), ", ".join([f"{n!r}: array" for n in names])
         how = f"the value of {listed}: pass constants={{{given}}}"
         if not names:
-            how = "free sizes by more than whole numbers: give these sizes as numbers by dims="
-        super().__init__(f"its shape hangs on {how}")
+            how = "sizes in a way that uopc cannot express: give these sizes as numbers by dims="
+        super().__init__(f"the shape of its result depends on {how}")
         self.names = list(names)
 
 
@@ -108,7 +108,7 @@ class Node:
 def normal(axis: int, rank: int) -> int:
     """Count an axis from the front; UserError if the axis does not exist."""
     if not -rank <= axis < max(rank, 1):
-        raise UserError(f"axis {axis} of {rank} dimensions")
+        raise UserError(f"axis {axis} is out of range for {rank} dimensions")
     return axis % rank if rank else 0
 
 
@@ -125,7 +125,7 @@ def places(size: Any, axis: int, rank: int) -> UOp:
 def few(count: float, what: str, most: int = MOST_NUMBERS) -> int:
     """Return a count of things made while reading a model; UserError if it exceeds `most`."""
     if not count <= most:
-        raise UserError(f"{what}: {count} are too many")
+        raise UserError(f"{what}: expected at most {most}, got {count}")
     return int(count)
 
 
@@ -138,5 +138,5 @@ def fixed(u: UOp, what: str) -> tuple[int, ...]:
     """The sizes of a value; UserError if a size is symbolic."""
     found = dims(u)
     if not all([isinstance(d, int) for d in found]):
-        raise UserError(f"{what}: sizes must be numbers, got {shapes.show(found)}: pass dims=")
+        raise UserError(f"{what}: sizes must be known, got {shapes.show(found)}: pass dims=")
     return found

@@ -90,7 +90,9 @@ def graph_of(found: Model, dims: Sizes | None, constants: Mapping[str, Any] | No
         made = relying.on_sizes(made, importer.measured)
     names = [o.name for o in found.proto.graph.output]
     if len(set(names)) < len(names):
-        raise UserError(f"two outputs of the model have one name: {', '.join(names)}")
+        raise UserError(
+            f"the outputs of the model must have different names, got {', '.join(names)}"
+        )
     return Graph(inputs, dict(zip(names, made)), importer.used)
 
 
@@ -100,7 +102,7 @@ def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
     if kind.HasField("optional_type"):
         kind = kind.optional_type.elem_type
     if not kind.HasField("tensor_type"):
-        raise UserError(f"input {i.name!r} is no tensor: pass it as a constant")
+        raise UserError(f"input {i.name!r} is not a tensor: pass it by constants=")
     kind = kind.tensor_type
     if not kind.HasField("shape"):
         raise UserError(f"input {i.name!r} has no shape in the model")
@@ -108,7 +110,7 @@ def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
     for axis, d in enumerate(kind.shape.dim):
         if d.HasField("dim_value"):
             if d.dim_value < 0:
-                raise UserError(f"input {i.name!r} has the size {d.dim_value}")
+                raise UserError(f"input {i.name!r} has the negative size {d.dim_value}")
             found.append(d.dim_value)
             continue
         name = _size_name(i, axis, d)
@@ -117,7 +119,7 @@ def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
         found.append(sizes[name])
     number = kind.elem_type
     if number == STRING:
-        raise Unsupported(f"the ONNX type string: pass {i.name!r} as a constant")
+        raise Unsupported(f"input {i.name!r} has strings: pass it by constants=")
     dtype = holder(number) if number in NARROW else dtype_of(number)
     return uopc.param(_own(i.name, taken), tuple(found), dtype)
 

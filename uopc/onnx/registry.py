@@ -55,7 +55,7 @@ def missing(domain: str, name: str, version: int) -> str:
     like = own or difflib.get_close_matches(name, [n for _, n in TABLE], 1, 0.8)
     if like:
         return f"{text}: did you mean {like[0]}?"
-    return f"{text}: give the model a function of this name, made of operators that it has"
+    return f"{text}: define a function of this name in the model"
 
 
 def operators() -> list[tuple[str, str, list[int]]]:

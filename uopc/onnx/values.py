@@ -69,7 +69,7 @@ def dtype_of(number: int) -> DType:
     """The dtype of a TensorProto number; Unsupported for strings and complex numbers."""
     found = DTYPES.get(number)
     if found is None:
-        raise Unsupported(f"the ONNX type {_NAMES.get(number, number)}")
+        raise Unsupported(f"the ONNX type {_NAMES.get(number, number)} is not supported")
     return found
 
 
@@ -89,7 +89,7 @@ def texts(values: Sequence[str], shape: Sequence[int]) -> Array:
     """Make an array of strings, each as wide as the longest. UserError if it would be huge."""
     longest = max(map(len, values), default=0)
     if len(values) * longest > MOST_CHARACTERS:
-        raise UserError(f"{len(values)} strings of up to {longest} characters")
+        raise UserError(f"{len(values)} strings of up to {longest} characters are too many")
     return np.asarray(values, np.str_).reshape(shape)
 
 
@@ -104,7 +104,7 @@ def given(v: Any) -> Any:
         return found
     flat = [x.decode(errors="replace") if isinstance(x, bytes) else x for x in found.flat]
     if not all([isinstance(x, str) for x in flat]):
-        raise UserError("an array of objects that are no strings")
+        raise UserError("an array of objects must have strings only")
     return texts(flat, found.shape)
 
 
@@ -160,9 +160,9 @@ def lifted(v: Any) -> UOp:
     if number is not None:
         return uopc.constant(v.astype(holder(number).numpy))
     if isinstance(v, (Labels, Maps)):
-        raise Unsupported("strings and maps that the program computes, here")
+        raise Unsupported("the operator takes no strings or maps that the program computes")
     if not isinstance(v, np.ndarray):
-        raise UserError(f"a tensor expected, got {'a sequence' if isinstance(v, list) else v!r}")
+        raise UserError(f"expected a tensor, got {'a sequence' if isinstance(v, list) else v!r}")
     if has_symbols(v):
         t = dtype_of_sizes(v)
         parts = [
@@ -170,7 +170,9 @@ def lifted(v: Any) -> UOp:
         ]
         return parts[0] if v.ndim == 0 else uopc.stack(*parts).reshape(v.shape)
     if v.dtype.kind in "UOc":
-        raise Unsupported("strings here" if is_text(v) else f"tensors of {v.dtype}")
+        raise Unsupported(
+            "the operator takes no strings" if is_text(v) else f"dtype {v.dtype} is not supported"
+        )
     if v.size and v.dtype.kind in "biuf" and _is_one_number(v):
         return uopc.full(v.shape, v.flat[0].item(), dtypes.from_numpy(v.dtype))
     return uopc.constant(v)

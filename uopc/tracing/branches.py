@@ -82,12 +82,15 @@ def _traced(
         if first is None:
             first = form
         if form != first:
-            raise UserError(f"{who}: the functions give different containers")
+            raise UserError(f"{who}: the functions must give the same containers")
         rows.append(row)
         for (path, _), a, b in zip(flatten(tree)[0], rows[0], row):
             if (a.dtype, shapes.shape(a)) != (b.dtype, shapes.shape(b)):
                 kinds = " and ".join({show_value(a): None, show_value(b): None})
-                raise UserError(f"{who}: the functions give {kinds} at {path or 'the result'}")
+                raise UserError(
+                    f"{who}: the functions must give the same, got {kinds} at"
+                    f" {path or 'the result'}"
+                )
     if which.dtype is dtypes.bool_:
         rows.reverse()
     made = chosen(which, rows, call.given) if rows[0] else []

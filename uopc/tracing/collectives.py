@@ -42,7 +42,7 @@ def _axes(who: str, axis_name: Any) -> tuple[Inside, tuple[str, ...]]:
     for a in axes:
         if a not in found.mesh.axis_names:
             names = ", ".join(map(repr, found.mesh.axis_names))
-            raise UserError(f"{who}: no mesh axis {a!r}; there are {names}")
+            raise UserError(f"{who}: unknown mesh axis {a!r}; choose {names}")
     if len(set(axes)) < len(axes):
         raise UserError(f"{who}: {axis_name!r} names an axis twice")
     return found, axes
@@ -292,7 +292,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: Iterable[tuple[int, int]]) -> An
     who = "ppermute"
     found, axes = _axes(who, axis_name)
     if len(axes) != 1:
-        raise Unsupported("ppermute: over one mesh axis at a time")
+        raise Unsupported("ppermute: expected one mesh axis, not a tuple of axes")
     n = found.mesh.parts(axes)
     pairs = _pairs(who, perm, n)
 

@@ -63,13 +63,15 @@ def _nodes(who: str, tree: Any, like: Sequence[UOp], structure: Any) -> list[UOp
     """The nodes that a user's rule gives, checked against the values in `like`."""
     found, given = flatten(tree)
     if given != structure:
-        raise UserError(f"{who}: the rule gives other containers than those of the values")
+        raise UserError(f"{who}: the rule must give the containers of the values")
     made = []
     for (path, leaf), u in zip(found, like):
         v = uop_of(leaf, who, u.dtype)
         if v.dtype is not u.dtype or shapes.shape(v) != shapes.shape(u):
             where = f" at {path}" if path else ""
-            raise UserError(f"{who}: the rule gives {show_value(v)} for {show_value(u)}{where}")
+            raise UserError(
+                f"{who}: the rule must give {show_value(u)}, got {show_value(v)}{where}"
+            )
         made.append(v)
     return made
 
@@ -303,11 +305,11 @@ class _UserRule(DerivativeRule):
         first = 2 + count
         for c, v, a in zip(self._closed[:taken], u.src[first:], active[first:]):
             if a:
-                what = f"{c.name}, {show_value(v)}," if c.name else show_value(v)
+                what = f"{c.name} ({show_value(v)})" if c.name else show_value(v)
                 raise UserError(
-                    f"{self.custom.who} of {self.custom.name}: it closes over {what} and a"
-                    " derivative by that is asked for, of which the rule says nothing: pass the"
-                    " value as an argument, or close over uopc.stop_gradient of it"
+                    f"{self.custom.who} of {self.custom.name}: its rule gives no derivative by"
+                    f" {what}, which {self.custom.name} closes over: pass the value as"
+                    " an argument, or close over uopc.stop_gradient of the value"
                     f"{made_at(c.node)}"
                 )
 
@@ -504,7 +506,7 @@ class _Backward(_UserRule):
         who = f"custom_vjp of {self.custom.name}"
         values, named = self.form.tree(args)
         if named:
-            raise UserError(f"{who}: pass its arguments by position")
+            raise UserError(f"{who}: pass the arguments by position")
         back, results = self.custom.pulled(self.fixed, values)
         outputs, structure = flatten(results)
         like = [uop_of(leaf, who) for _, leaf in outputs]
@@ -516,7 +518,10 @@ class _Backward(_UserRule):
     def _checked(self, who: str, found: tuple[Any, ...], given: Sequence[UOp]) -> list[Value]:
         args = self.form.structure.parts[0]
         if len(found) != len(args.parts):
-            raise UserError(f"{who}: {len(found)} cotangents for {len(args.parts)} arguments")
+            raise UserError(
+                f"{who}: the rule must give {len(args.parts)} cotangents, one per argument, got"
+                f" {len(found)}"
+            )
         left = iter(given)
         made: list[Value] = []
         for value, structure in zip(found, args.parts):

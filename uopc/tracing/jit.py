@@ -119,7 +119,8 @@ class Jitted:
             self._signature = inspect.signature(function)
         except ValueError:
             raise UserTypeError(
-                f"jit: Python knows no arguments of {self._name}: pass a function that calls it"
+                f"jit: Python does not tell the arguments of {self._name}: pass a function that"
+                " calls it"
             ) from None
         self._static, self._donated = frozenset(static), frozenset(donated)
         self._dims = {path: tuple(d) for path, d in dims.items()}
@@ -165,8 +166,8 @@ class Jitted:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         own = vars(self).get("_name", "f")
         raise AttributeError(
-            f"{own}.{name} is of a program, and a function of jit has one for each kind of"
-            f" arguments: {own}.program(*args).{name}"
+            f"{own}.{name}: a function of jit has a program for each kind of arguments: write"
+            f" {own}.program(*args).{name}"
         )
 
     def __reduce__(self) -> Any:
@@ -197,7 +198,7 @@ class Jitted:
         kind = self._kind(args, named)
         found = self._entry(kind, args, named).program
         if found is None:
-            raise UserError(f"{self._name} returns no array: it has no program")
+            raise UserError(f"{self._name} has no program, because it returns no array")
         return found
 
     def programs(self) -> list[Program]:
@@ -307,7 +308,7 @@ class Jitted:
             kind = type(leaf).__name__
             what = f"the class {leaf.__name__}" if isinstance(leaf, type) else kind
             raise UserTypeError(
-                f"{self._name}(): argument {path} is no array but {what}: name it in"
+                f"{self._name}(): argument {path} must be an array, got {what}: name it in"
                 " static_argnames, or register its class with uopc.register_pytree"
             )
         checks.usual_array(f"{self._name}(): argument {path}", found)
@@ -334,11 +335,11 @@ class Jitted:
     def _dims_of(self, path: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
         dims = self._dims.get(path, shape)
         if len(dims) != len(shape):
-            raise UserError(f"{self._name}(): {path} has dims {dims}, and the shape {shape}")
+            raise UserError(f"{self._name}(): {path} must have dims {dims}, got shape {shape}")
         known = [n if d is None else d for d, n in zip(dims, shape)]
         for d, n in zip(known, shape):
             if isinstance(d, int) and d != n:
-                raise UserError(f"{self._name}(): {path} has dims {dims}, and the shape {shape}")
+                raise UserError(f"{self._name}(): {path} must have dims {dims}, got shape {shape}")
         return tuple(known)
 
     def _entry(self, kind: _CallKind, args: tuple[Any, ...], named: dict[str, Any]) -> _Compiled:
@@ -428,8 +429,8 @@ class Jitted:
         mine = self, kind.key[:-1]
         if mine in running:
             raise UserError(
-                f"{self._name} calls itself with arguments of the same kind: while it is traced"
-                " nothing ends the recursion"
+                f"{self._name} calls itself without end: only static arguments can end a recursion"
+                " while a function is traced"
             )
         token = _tracing.set((*running, mine))
         try:
@@ -459,8 +460,9 @@ class Jitted:
             return
         static = ", ".join([f"{n}={reprlib.repr(v)}" for n, v in kind.static.items()])
         raise UserError(
-            f"{self._name} has called itself {depth} times, the last time with {static}: while it"
-            " is traced, static arguments alone end a recursion, and a loop goes deeper"
+            f"{self._name} has called itself {depth} times, the last time with {static}: only"
+            " static"
+            " arguments can end a recursion while a function is traced; a loop goes deeper"
             f"\n  calls itself at {code.co_filename}:{call.tb_lineno} in {code.co_name}"
         ) from None
 
@@ -476,7 +478,7 @@ class Jitted:
     def _result(self, path: str, leaf: Any, trace: Trace, params: list[UOp]) -> UOp:
         if isinstance(leaf, Array) and leaf.tracing not in (None, trace):
             raise UserError(
-                f"{self._name} returns a value of {leaf.tracing.name}"
+                f"{self._name} returns an array of {leaf.tracing.name}, which has its own trace"
                 f"{made_at(leaf.uop)}"
             )
         if isinstance(leaf, (Array, UOp)):
@@ -492,7 +494,7 @@ class Jitted:
         for u in walk.inputs(made):
             if u not in params:
                 raise UserError(
-                    f"{self._name} depends on {u.arg.name!r}, which is no argument of it: pass it"
+                    f"{self._name} depends on param {u.arg.name!r}: pass it as an argument"
                     f"{made_at(u)}"
                 )
         return made

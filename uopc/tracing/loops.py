@@ -68,7 +68,7 @@ def _scanned(
     arrays = [uop_of(leaf, f"{who}: xs{path}") for path, leaf in found]
     steps = _length(who, arrays, length)
     if way.every and not isinstance(steps, int):
-        raise Unsupported(f"{who}: checkpoint={way.every} with a symbolic number of steps")
+        raise Unsupported(f"{who}: checkpoint={way.every} needs a known number of steps")
     carry, carried, form = call.opened(init, floats=False)
     elements = [calls.seed_of(u.dtype, shapes.shape(u)[1:]) for u in arrays]
     result = f(carry, unflatten(structure, [call.value(e) for e in elements]))
@@ -97,7 +97,9 @@ def _carried(call: SeededCall, tree: Any, before: list[UOp], form: Any) -> list[
     who = call.who
     after, other = call.results(tree)
     if other != form:
-        raise UserError(f"{who}: {call.name} gives a carry in other containers than the first one")
+        raise UserError(
+            f"{who}: {call.name} must give a carry in the containers of the first carry"
+        )
     for u, v in zip(before, after):
         if u.dtype is not v.dtype or shapes.shape(u) != shapes.shape(v):
             was, made = show_value(u), show_value(v)
@@ -106,7 +108,7 @@ def _carried(call: SeededCall, tree: Any, before: list[UOp], form: Any) -> list[
                 begin = f": begin with {'0.0' if v.dtype.is_float else '0'} of {v.dtype.name}"
             elif u.dtype is not v.dtype:
                 begin = f": begin with {v.dtype.name}"
-            raise UserError(f"{who}: the carry is {was}, and {call.name} makes it {made}{begin}")
+            raise UserError(f"{who}: the carry is {was}, but {call.name} makes it {made}{begin}")
     return after
 
 
@@ -115,10 +117,12 @@ def _length(who: str, arrays: list[UOp], length: Any) -> Dim:
     found: list[Dim] = [] if length is None else [operands.as_dim(_known(who, "length", length))]
     for u in arrays:
         if not shapes.shape(u):
-            raise UserError(f"{who}: xs has a scalar: its first dimension is that of the steps")
+            raise UserError(
+                f"{who}: xs must have a first dimension, that of the steps, got a scalar"
+            )
         found.append(shapes.shape(u)[0])
     if not found:
-        raise UserError(f"{who}: without xs, say how many steps there are: length=")
+        raise UserError(f"{who}: without xs, give the number of steps by length=")
     if any([n != found[0] for n in found]):
         raise UserError(f"{who}: lengths differ: {show(tuple(found))}")
     if isinstance(found[0], int) and found[0] < 0:
@@ -182,7 +186,7 @@ def _known(who: str, what: str, number: Any) -> Any:
         named = u.op is Ops.PARAM and u.arg.name
         source = f"argument {u.arg.name}" if named else "a value of a call"
         raise UserError(
-            f"{who}: its {what} is {source}, so that the number of steps is not known: name the"
+            f"{who}: the number of steps is not known, because its {what} is {source}: name the"
             f" argument in static_argnames, or use uopc.while_loop{made_at(u)}"
         )
     return number

@@ -92,7 +92,7 @@ class Nlp:
         made = self._programs[name]
         given = {"x": x, "p": self.parameters if p is None else p, **more}
         if self.p is not None and given["p"] is None:
-            raise UserError("nlp: the problem has parameters: give p, or set nlp.parameters")
+            raise UserError("nlp: the problem has parameters: pass p, or set nlp.parameters")
         nodes = {"x": self.x, "p": self.p, "sigma": self.sigma, "lam": self.lam}
         values = {
             u.arg.name: _as_given(_MULTIPLIERS.get(key, key), given[key], u)
@@ -151,14 +151,14 @@ _NODES = ("f", "grad_f", "g", "jac_g", "hess_lag")
 
 def _checked(problem: Mapping[str, Any]) -> tuple[UOp, UOp | None, UOp, UOp]:
     if not isinstance(problem, Mapping) or not set(problem) <= set(_KEYS) or "x" not in problem:
-        raise UserTypeError(f"nlp: expected a dict of x, and p, f, g if any, got {problem!r}")
+        raise UserTypeError(f"nlp: expected a dict of x and maybe p, f, g, got {problem!r}")
     for name, u in problem.items():
         if name != "g" and not isinstance(u, UOp):
             raise UserTypeError(f"nlp: {name} must be a node of a graph, got {u!r}")
     x, p = problem["x"], problem.get("p")
     for name, u in (("x", x), ("p", p)):
         if u is not None and u.op is not Ops.PARAM:
-            raise UserTypeError(f"nlp: {name} must be a param, which a solver gives")
+            raise UserTypeError(f"nlp: {name} must be a param")
     if not x.dtype.is_float or len(shapes.shape(x)) != 1:
         raise UserTypeError("nlp: x must be a vector of floats")
     f = problem.get("f", leaves.const(x.dtype, 0))
@@ -167,7 +167,9 @@ def _checked(problem: Mapping[str, Any]) -> tuple[UOp, UOp | None, UOp, UOp]:
     for u in given:
         if not all([isinstance(n, int) for n in shapes.shape(u)]):
             shape = show(shapes.shape(u))
-            raise UserError(f"nlp: {u.arg.name} has the shape {shape}: bind it first")
+            raise UserError(
+                f"nlp: {u.arg.name} must have known sizes, got {shape}: bind the variables first"
+            )
     g = _join_constraints(problem.get("g", ()), x)
     _check_names([f, g], given)
     return x, p, f, g
@@ -195,10 +197,12 @@ def _params_read(roots: Sequence[UOp]) -> set[UOp]:
 def _check_names(roots: Sequence[UOp], given: Sequence[UOp]) -> None:
     for u in _params_read(roots):
         if u not in given:
-            raise UserError(f"nlp: {u.arg.name} is read, and is neither x nor p")
+            raise UserError(f"nlp: the problem reads param {u.arg.name}, which is neither x nor p")
     for u in given:
         if u.arg.name in ("sigma", "lam"):
-            raise UserError(f"nlp: {u.arg.name} is a multiplier: give the param another name")
+            raise UserError(
+                f"nlp: the name {u.arg.name} is taken by a multiplier: rename the param"
+            )
 
 
 def nlp(problem: Mapping[str, Any], format: Format = "csc") -> Nlp:

@@ -57,7 +57,7 @@ def shard_map(f: Function, mesh: Mesh, in_specs: Any, out_specs: Any) -> Functio
         if named:
             raise UserTypeError(f"shard_map of {call.name}: pass arguments by position")
         if inside.get() is not None:
-            raise Unsupported("shard_map inside of a function given to shard_map")
+            raise Unsupported("shard_map inside a function of shard_map is not supported")
         found, structure = flatten(tuple(args))
         specs = spread(in_specs, structure, PartitionSpec, "shard_map: in_specs")
         body = _ShardedBody(mesh, call)
@@ -150,8 +150,8 @@ class _ShardedBody:
         for u in walk.nodes(intern(Ops.TUPLE, dtypes.void, tuple(nodes))):
             if u.op is Ops.SHARD and used_axes(u.arg.spec):
                 raise UserError(
-                    f"shard_map of {self.call.name}: values inside are parts: shard() has no"
-                    f" meaning{made_at(u)}"
+                    f"shard_map of {self.call.name}: leave shard() out: values inside are parts"
+                    f"{made_at(u)}"
                 )
         return nodes, form
 
@@ -169,7 +169,8 @@ class _ShardedBody:
         for u in walk.nodes(intern(Ops.TUPLE, dtypes.void, tuple(nodes))):
             if u.op in GroupOp.Exchange:
                 raise Unsupported(
-                    f"shard_map: {u.op.name} inside of a loop or a function of its own{made_at(u)}"
+                    f"shard_map: {u.op.name} inside a loop or a function is not"
+                    f" supported{made_at(u)}"
                 )
         return [self._together(u, s, self._named(s)) for u, s in zip(nodes, specs)]
 

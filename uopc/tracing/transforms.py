@@ -150,10 +150,13 @@ def _argnums(who: str, argnums: Any, count: int) -> list[int]:
     chosen = argnums if isinstance(argnums, (tuple, list)) else [argnums]
     for i in chosen:
         if isinstance(i, bool) or not isinstance(i, int) or not -count <= i < count:
-            raise UserError(f"{who}: argnums {argnums!r}, but {count} arguments by position")
+            raise UserError(
+                f"{who}: argnums must be below {count}, the number of arguments by position, got"
+                f" {argnums!r}"
+            )
     found = [i % count for i in chosen]
     if len(set(found)) < len(found):
-        raise UserError(f"{who}: argnums {argnums!r} name an argument twice")
+        raise UserError(f"{who}: argnums must name different arguments, got {argnums!r}")
     return found
 
 
@@ -253,7 +256,7 @@ def _cotangents(
     """Check a container of tangents or cotangents; return its values."""
     found, given = flatten(tree)
     if given != structure:
-        wanted = "must be in the containers of the values"
+        wanted = "must have the containers of the values"
         raise UserError(f"{call.who} of {call.name}: the {name}s {wanted}")
     return [
         transforms.like(call.who, name, uop_of(v, call.who, u.dtype), u)
@@ -507,7 +510,7 @@ def hessian(
     """
     if format is None:
         if mode != "auto" or part != "full" or constants is not None:
-            raise UserError("hessian: mode, part and constants need a format, as of csc")
+            raise UserError("hessian: mode, part and constants need a sparse format=, such as csc")
         if not callable(f):
             return transforms.hessian(f, argnums)
         return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)
@@ -556,7 +559,10 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, axis_size: int | None = 
     def build(*args: Any, **named: Any) -> Any:
         axes = in_axes if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
         if len(axes) != len(args):
-            raise UserError(f"vmap of {_name(f)}: {len(axes)} in_axes for {len(args)} arguments")
+            raise UserError(
+                f"vmap of {_name(f)}: expected {len(args)} in_axes, one per argument, got"
+                f" {len(axes)}"
+            )
         call = SeededCall("vmap", f, (args, named))
         values, by_name, batched = _batched(call, args, named, axes, axis_size)
         nodes, form = call.results(f(*values, **by_name))
@@ -582,7 +588,9 @@ def _batched(
             continue
         u = uop_of(leaf, call.who)
         if not shapes.shape(u):
-            raise UserError(f"vmap of {call.name}: the argument{path} is a scalar without axes")
+            raise UserError(
+                f"vmap of {call.name}: the argument{path} must have an axis, got a scalar"
+            )
         at = movement.normal_axis(axis, len(shapes.shape(u)), "vmap")
         moved = movement.permute(u, (at, *[i for i in range(len(shapes.shape(u))) if i != at]))
         n, *dims = shapes.shape(moved)
@@ -592,7 +600,7 @@ def _batched(
         values.append(call.value(seed, isinstance(leaf, Array) and leaf.weak))
     if not sizes:
         raise UserError(
-            f"vmap of {call.name}: in_axes must name an axis of an argument, or axis_size a length"
+            f"vmap of {call.name}: pass in_axes with an axis of an argument, or axis_size"
         )
     if len(sizes) > 1:
         listed = ", ".join([f"{n} of{path}" for n, path in sizes.items()])
@@ -609,7 +617,7 @@ def _placed(nodes: Sequence[UOp], batched: dict[UOp, UOp], axes: Sequence[Any]) 
     """The batched results, with the batch moved to these axes."""
     alone = [u for u, axis in zip(nodes, axes) if axis is None]
     if any([v is not None for v in batch.dependent(alone, batched)]):
-        raise UserError("vmap: a result has the batch: its out_axes must be an int")
+        raise UserError("vmap: out_axes must be an int for a result that has the batch")
     made = []
     for u, value, axis in zip(nodes, batch.mapped(nodes, batched), axes):
         if axis is None:

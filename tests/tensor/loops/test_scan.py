@@ -347,13 +347,13 @@ def test_map_and_bounds() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: uopc.scan(lambda c, x: (c, c), 1.0), "say how many steps"),
+        (lambda: uopc.scan(lambda c, x: (c, c), 1.0), "give the number of steps"),
         (lambda: uopc.scan(lambda c, x: c, 1.0, length=3), "must give a pair"),
         (lambda: uopc.scan(lambda c, x: (unp.stack([c, c]), c), 1.0, length=3), "makes it"),
-        (lambda: uopc.scan(lambda c, x: ((c, c), c), 1.0, length=3), "in other containers"),
+        (lambda: uopc.scan(lambda c, x: ((c, c), c), 1.0, length=3), "containers of the first"),
         (lambda: uopc.scan(lambda c, x: (c, x), 1.0, (X, X[:2])), "lengths differ"),
         (lambda: uopc.scan(lambda c, x: (c, x), 1.0, X, length=2), "lengths differ"),
-        (lambda: uopc.scan(lambda c, x: (c, x), 1.0, 3.0), "has a scalar"),
+        (lambda: uopc.scan(lambda c, x: (c, x), 1.0, 3.0), "got a scalar"),
         (lambda: uopc.scan(lambda c, x: (c, x), 1.0, length=-1), "must not be negative"),
         (lambda: uopc.scan(3, 1.0, X), "expected a function"),
         (lambda: uopc.scan(lambda c, x: (c, x), 1.0, X, unroll=0), "unroll must be a bool or"),

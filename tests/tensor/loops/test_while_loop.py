@@ -162,7 +162,7 @@ def test_the_interpreter_agrees_and_stages_are_valid(way: int) -> None:
         (lambda: uopc.while_loop(3, lambda x: x, 1.0), "expected a function"),
         (lambda: uopc.while_loop(lambda x: x, lambda x: x, 1.0), "one bool, got float64"),
         (lambda: uopc.while_loop(lambda x: (), lambda x: x, 1.0), "one bool, got nothing"),
-        (lambda: uopc.while_loop(lambda x: x > 0, lambda x: (x, x), 1.0), "in other containers"),
+        (lambda: uopc.while_loop(lambda x: x > 0, lambda x: (x, x), 1.0), "of the first"),
         (lambda: uopc.while_loop(lambda x: x > 0, lambda x: x > 0, 1.0), "makes it bool"),
         (
             lambda: uopc.while_loop(

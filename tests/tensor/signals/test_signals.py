@@ -213,7 +213,7 @@ IMAGE, WEIGHT = uopc.param("x", (1, 4, 8)), uopc.param("w", (4, 3, 3))
     (lambda: IMAGE.conv_transpose(WEIGHT, output_padding=-1), "output_padding must be at least 0"),
     (lambda: IMAGE.conv_transpose(WEIGHT, padding=6), "padding removes more than the"),
     (lambda: IMAGE.conv_transpose(WEIGHT, np.ones(4, "f4")), r"the bias must have shape \(3\)"),
-    (lambda: IMAGE.max_pool(9), "max_pool: a window of 9 .dilation 1. exceeds 8"),
+    (lambda: IMAGE.max_pool(9), "max_pool: a window of 9 .dilation 1. exceeds the 8"),
     (lambda: IMAGE.avg_pool(2, ceil_mode=1), "avg_pool: ceil_mode must be True or False"),
     (lambda: IMAGE.windows(0), "windows: kernel_size must be at least 1"),
     (lambda: IMAGE.resize(), "resize: sizes or scales must be given"),

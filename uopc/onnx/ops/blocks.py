@@ -28,9 +28,9 @@ def _bits_and_block(n: Node, block: int) -> tuple[int, int]:
     """Check and return the attributes `bits` and `block_size`."""
     bits, block = n.attr("bits", 4), n.attr("block_size", block)
     if bits not in _BITS:
-        raise Unsupported(f"{bits} bits: there are {', '.join(map(str, _BITS))}")
+        raise Unsupported(f"bits must be one of {', '.join(map(str, _BITS))}, got {bits}")
     if block < LEAST_BLOCK or block & (block - 1):
-        raise UserError(f"block_size {block} is no power of 2 from {LEAST_BLOCK} on")
+        raise UserError(f"block_size must be a power of 2, at least {LEAST_BLOCK}, got {block}")
     return bits, block
 
 
@@ -55,7 +55,7 @@ def _checked(name: str, v: UOp, wanted: tuple[int, ...]) -> UOp:
     """Reshape an operand to this shape from the same shape or from one row; else UserError."""
     own = fixed(v, name)
     if own not in (wanted, (int(np.prod(wanted)),)):
-        raise UserError(f"{name} has the shape {shapes.show(own)}, not {shapes.show(wanted)}")
+        raise UserError(f"{name} must have the shape {shapes.show(wanted)}, got {shapes.show(own)}")
     return v.reshape(wanted)
 
 
@@ -64,7 +64,7 @@ def with_shape(name: str, v: UOp, wanted: tuple[Any, ...]) -> UOp:
     own = dims(v)
     pairs = [(a, b) for a, b in zip(own, wanted) if isinstance(a, int) and isinstance(b, int)]
     if len(own) != len(wanted) or any([a != b for a, b in pairs]):
-        raise UserError(f"{name} has the shape {shapes.show(own)}, not {shapes.show(wanted)}")
+        raise UserError(f"{name} must have the shape {shapes.show(wanted)}, got {shapes.show(own)}")
     return v
 
 
@@ -79,18 +79,20 @@ def matmul_nbits(n: Node) -> UOp:
     are looked up in a register.
     """
     if n.attr("weight_prepacked", 0):
-        raise Unsupported("weights in the order of a GPU's kernels (weight_prepacked)")
+        raise Unsupported(
+            "weight_prepacked (weights in the order of a GPU's kernels) is not supported"
+        )
     bits, block = _bits_and_block(n, 0)
     columns, rows = n.attr("K", 0), n.attr("N", 0)
     if columns < 1 or rows < 1:
-        raise UserError(f"K is {columns} and N is {rows}")
+        raise UserError(f"K and N must be positive, got {columns} and {rows}")
     blocks, parts = -(-columns // block), 8 // bits
     a, b, bias = n.x(0), n.x(1), n.maybe(5)
     lead = dims(a)[:-1]
     if dims(a)[-1:] != (columns,):
-        raise UserError(f"a has the shape {shapes.show(dims(a))}, where K is {columns}")
+        raise UserError(f"the last size of A must be K = {columns}, got {shapes.show(dims(a))}")
     if b.dtype is not dtypes.uint8:
-        raise UserError(f"B has the dtype {b.dtype.name}, not uint8")
+        raise UserError(f"B must be uint8, got {b.dtype.name}")
     wide = dtypes.promote(a.dtype, dtypes.float32)
     if 0 in dims(b):  # a layer that is left out
         y = uopc.full((*lead, rows), 0.0, wide)
@@ -136,7 +138,7 @@ def _scales(n: Node, rows: int, blocks: int, bits: int, wide: DType) -> tuple[UO
     scale, zero = _checked("scales", n.x(2), (rows, blocks)), n.maybe(3)
     for name, v in (("scales", scale), ("zero_points", zero)):
         if v is not None and not (v.dtype.is_float or (v is zero and v.dtype is dtypes.uint8)):
-            raise UserError(f"{name} are of {v.dtype.name}")
+            raise UserError(f"{name} must be floats, got {v.dtype.name}")
     scale = _stored(scale.cast(wide), is_known(n.raw(2)))
     if zero is None:
         return scale, None
@@ -166,7 +168,7 @@ def _groups(n: Node, columns: int, block: int) -> UOp | None:
         if np.array_equal(known, np.arange(columns) // block):
             return None
         if known.min(initial=0) < 0 or known.max(initial=0) > last:
-            raise UserError(f"g_idx has numbers that are not from 0 to {last}")
+            raise UserError(f"g_idx must have numbers from 0 to {last}")
     return given[:columns].pad([(0, -columns % block)])
 
 
@@ -178,16 +180,16 @@ def gather_block_quantized(n: Node) -> UOp:
     table, indices, scale, zero = n.x(0), n.x(1), n.x(2), n.maybe(3)
     few = narrow_of(n.raw(0))
     if table.dtype is not dtypes.uint8 if few is None else few not in INTEGERS:
-        raise Unsupported(f"a table of {table.dtype.name}: there are int4, uint4 and uint8")
+        raise Unsupported(f"the data must be int4, uint4 or uint8, got {table.dtype.name}")
     rank = len(dims(table))
     axis, blocked = normal(n.attr("gather_axis", 0), rank), normal(n.attr("quantize_axis", 1), rank)
     if axis == blocked:
-        raise Unsupported("gather_axis that is quantize_axis")
+        raise Unsupported("gather_axis must differ from quantize_axis")
     is_packed = few is None and bits < 8
     if is_packed and axis == rank - 1:
-        raise Unsupported("packed numbers that are gathered along the last axis")
+        raise Unsupported("gather_axis must not be the last axis of packed numbers")
     if not indices.dtype.is_int:
-        raise UserError(f"indices are of {indices.dtype.name}")
+        raise UserError(f"indices must be integers, got {indices.dtype.name}")
     each = 8 // bits if is_packed else 1
     *lead, row = dims(table)
     shape = [*lead, row * each]

@@ -66,7 +66,7 @@ def _for_all_steps(n: Node, made: list[Any]) -> Any:
         found = [lifted(v) for v in n.run(body, [number, np.asarray(True), *carried])]
         for new, old in zip(found[1:], carried):
             if dims(new) != dims(old) or new.dtype is not old.dtype:
-                raise Unsupported("Loop whose steps change a shape")
+                raise Unsupported("a Loop whose steps change a shape or dtype is not supported")
         return found
 
     if holds and goes_on and steps is not None:
@@ -80,7 +80,7 @@ def _for_all_steps(n: Node, made: list[Any]) -> Any:
         last, rows = uopc.scan(step, first, numbers)
         return *last, *rows
     if len(made) > 1 + len(first):
-        raise Unsupported("Loop with rows of results that ends by a condition")
+        raise Unsupported("a Loop with a condition must not give a result per step")
     begin = uopc.constant(True) if holds else lifted(going).reshape(())
     zero = uopc.constant(0, dtypes.int64)
 
@@ -112,7 +112,7 @@ def _step_after_step(n: Node) -> Any:
             if not bool(np.asarray(going).reshape(-1)[0]):
                 break
         if step >= MOST_STEPS:
-            raise Unsupported(f"Loop of more than {MOST_STEPS} steps")
+            raise Unsupported(f"a Loop that is written out must have at most {MOST_STEPS} steps")
         made = n.run(body, [np.asarray(step, np.int64), going, *carried])
         going, carried = settled(made[0]), made[1 : 1 + len(carried)]
         for row, v in zip(scanned, made[1 + len(carried) :]):
@@ -170,7 +170,7 @@ def scan_8(n: Node) -> Any:
     count, lengths = n.attr("num_scan_inputs", 0), n.maybe(0)
     backwards = list(n.attr("directions", [0] * count))
     if lengths is not None and any(backwards):
-        raise Unsupported("Scan of version 8 with sequence_lens, backwards")
+        raise Unsupported("a Scan of version 8 with sequence_lens must not go backwards")
     states = len(values) - count
     attributes = {
         "body": n.attr("body", None), "num_scan_inputs": count + (lengths is not None),
@@ -199,7 +199,7 @@ def _until(run: Any, length: UOp, states: int, body: Any, values: list[Any]) -> 
 def _sequence(n: Node) -> list[Any]:
     found = n.raw(0)
     if not isinstance(found, list):
-        raise UserError("a sequence expected")
+        raise UserError("expected a sequence, got a tensor")
     return found
 
 
@@ -207,7 +207,7 @@ def _place(n: Node, k: int, size: int, default: int) -> int:
     known = n.first(k)
     at = default if known is None else int(known)
     if not -size <= at <= size:
-        raise UserError(f"place {at} of a sequence of {size}")
+        raise UserError(f"position {at} is out of range for a sequence of {size}")
     return at + size if at < 0 else at
 
 

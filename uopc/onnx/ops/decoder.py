@@ -15,7 +15,7 @@ from uopc.onnx.registry import op
 
 def _wide(x: UOp) -> UOp:
     if not x.dtype.is_float:
-        raise UserError(f"needs floats, got {x.dtype.name}")
+        raise UserError(f"expected floats, got {x.dtype.name}")
     return x.cast(dtypes.promote(x.dtype, dtypes.float32))
 
 
@@ -77,20 +77,24 @@ def _with_sum(n: Node, y: UOp, mean: UOp | None, inverse: UOp, total: UOp) -> An
 def rotary_embedding(n: Node) -> UOp:
     """Rotate pairs of numbers of each head by the angles of their position."""
     if n.attr("is_packed_batching", 0):
-        raise Unsupported("sequences of several lengths in one (is_packed_batching)")
+        raise Unsupported(
+            "is_packed_batching (sequences of several lengths in one) is not supported"
+        )
     x, places, cos, sin = (n.x(k) for k in range(4))
     shape, width = dims(x), 2 * _half(cos, sin)
     if len(shape) not in (3, 4):
-        raise UserError(f"input has the shape {shapes.show(shape)}, not 3 or 4 dimensions")
+        raise UserError(f"input must have 3 or 4 dimensions, got {shapes.show(shape)}")
     heads = n.attr("num_heads", 0)
     if n.attr("rotary_embedding_dim", 0) and not heads:
-        raise UserError("num_heads is missing beside rotary_embedding_dim")
+        raise UserError("rotary_embedding_dim needs num_heads, which is missing")
     if (turned := n.attr("rotary_embedding_dim", 0)) not in (0, width):
-        raise UserError(f"rotary_embedding_dim is {turned}: cos_cache turns {width}")
+        raise UserError(
+            f"rotary_embedding_dim must be {width}, twice the row of cos_cache, got {turned}"
+        )
     each = x
     if len(shape) == 3:
         if not heads and shape[2] % width:
-            raise UserError(f"{width} numbers of each head are turned, and rows have {shape[2]}")
+            raise UserError(f"the last size of input must be a multiple of {width}, got {shape[2]}")
         heads = heads or shape[2] // width
         each = x.reshape(*shape[:2], heads, shape[2] // heads).permute(0, 2, 1, 3)
     if dims(places) == (1,):
@@ -104,7 +108,7 @@ def _half(cos: UOp, sin: UOp) -> int:
     """Check the tables' shapes, and return the number of angles in a row."""
     shape = dims(cos)
     if len(shape) != 2 or shape[1] == 0:
-        raise UserError(f"cos_cache has the shape {shapes.show(shape)}, not rows of angles")
+        raise UserError(f"cos_cache must be a matrix of angles, got {shapes.show(shape)}")
     half: int = dims(with_shape("sin_cache", sin, shape))[1]
     return half
 
@@ -114,7 +118,9 @@ def rotated(x: UOp, places: UOp, cos: UOp, sin: UOp, interleaved: bool) -> UOp:
     `places`: the table row of each position, of shape (batch or 1, length)."""
     half = _half(cos, sin)
     if 2 * half > dims(x)[-1]:
-        raise UserError(f"{2 * half} numbers of each head are turned, which has {dims(x)[-1]}")
+        raise UserError(
+            f"cos_cache has angles for {2 * half} numbers of a head, which has {dims(x)[-1]}"
+        )
     c, s = (_wide(t.take(places.cast(dtypes.int64), 0)).unsqueeze(1) for t in (cos, sin))
     part = _wide(x[..., : 2 * half])
     if interleaved:
@@ -151,10 +157,10 @@ def group_query_attention(n: Node) -> Any:
     """
     for name, default in _REFUSED.items():
         if n.attr(name, default) != default:
-            raise Unsupported(f"{name} of {n.attr(name, default)!r}")
+            raise Unsupported(f"{name}={n.attr(name, default)!r} is not supported")
     for number, name in _REFUSED_INPUTS.items():
         if n.has(number):
-            raise Unsupported(f"the input {name}")
+            raise Unsupported(f"the input {name} is not supported")
     q, k, v = _heads(n)
     batch, own, length, size = dims(k)
     before = (n.x(_LAST).cast(dtypes.int64).reshape(batch) + (1 - length)).maximum(0).unsqueeze(1)
@@ -182,10 +188,10 @@ def _heads(n: Node) -> list[UOp]:
     """Queries, keys and values of shape (batch, heads, length, size), split if they are packed."""
     query, own = n.attr("num_heads", 0), n.attr("kv_num_heads", 0)
     if query < 1 or own < 1 or query % own:
-        raise UserError(f"num_heads {query} is no multiple of kv_num_heads {own}")
+        raise UserError(f"num_heads {query} must be a multiple of kv_num_heads {own}")
     x = n.x(_QUERY)
     if n.has(_KEY) != n.has(_VALUE):
-        raise UserError("key and value go together: without both, the query has them")
+        raise UserError("key and value must be given both, or packed in the query")
     if n.has(_KEY):
         parts, size = [x, n.x(_KEY), n.x(_VALUE)], dims(x)[-1] // query
     else:
@@ -212,7 +218,7 @@ def _check_cache(n: Node, sizes: tuple[Any, ...]) -> None:
     """UserError unless the old keys and values have this batch, these heads and this size."""
     key, value = n.maybe(_PAST_KEY), n.maybe(_PAST_VALUE)
     if (key is None) != (value is None):
-        raise UserError("past_key and past_value go together")
+        raise UserError("past_key and past_value must be given both, or neither")
     if key is not None and value is not None:
         wanted = (*sizes[:2], *dims(key)[2:3], sizes[2])
         with_shape("past_key", key, wanted)
@@ -227,7 +233,7 @@ def _room(n: Node, length: Any) -> Any:
     if total is None:
         raise UserError("total_sequence_length is missing")
     if isinstance(total, int) and isinstance(length, int) and total < length:
-        raise UserError(f"total_sequence_length is {total}, and there are {length} new tokens")
+        raise UserError(f"total_sequence_length {total} is below the {length} new tokens")
     if past is None:
         return total
     old = dims(past)[2]
@@ -237,8 +243,8 @@ def _room(n: Node, length: Any) -> Any:
     if least[1] <= most[0]:
         return total
     raise UserError(
-        f"past_key has the length {shapes.show((old,))}, and total_sequence_length is "
-        f"{shapes.show((total,))}: which is more must be known, pass dims="
+        f"past_key has the length {shapes.show((old,))}, and total_sequence_length is"
+        f" {shapes.show((total,))}: pass dims= from which the greater one follows"
     )
 
 
@@ -264,7 +270,7 @@ def _weights(n: Node, scores: UOp, places: UOp) -> UOp:
     cap, window = n.number("softcap", 0.0), n.attr("local_window_size", -1)
     batch, heads, length, room = dims(scores)
     if window == 0:
-        raise UserError("local_window_size is 0: no query would see anything")
+        raise UserError("local_window_size must not be 0")
     if cap > 0:
         scores = (scores / cap).tanh() * cap
     if (bias := n.maybe(_BIAS)) is not None:

@@ -157,7 +157,7 @@ def dropout(n: Node) -> Any:
     if training is not None and bool(training):
         ratio = n.known(1)
         if ratio is None or float(ratio) != 0:
-            raise UserError("Dropout in training mode: numbers of another generator")
+            raise UserError("Dropout in training mode is not supported: its ratio must be 0")
     x = n.x(0)
     return x, uopc.full(x.shape, True, dtypes.bool_)
 

@@ -57,9 +57,9 @@ def rows(v: Any, keys: Array) -> Any:
         if isinstance(v, Labels):
             known = np.asarray([at.get(str(s), len(keys)) for s in v.texts], np.int64)
             return uopc.constant(known).take(v.index)
-        raise UserError("strings expected")
+        raise UserError("expected strings, got numbers")
     if _are_strings(v):
-        raise UserError("numbers expected, got strings")
+        raise UserError("expected numbers, got strings")
     return _row_of_number(v, keys)
 
 
@@ -113,7 +113,7 @@ def label_encoder(n: Node) -> Any:
     """Map each element by a table of keys and values; other elements give a default."""
     keys, values = _needed(n, "keys"), _needed(n, "values")
     if len(keys) != len(values):
-        raise UserError(f"{len(keys)} keys for {len(values)} values")
+        raise UserError(f"expected as many keys as values, got {len(keys)} and {len(values)}")
     default = n.attr("default_tensor", None)
     if default is not None:
         default = default.reshape(-1)[0]
@@ -141,7 +141,9 @@ def category_mapper(n: Node) -> Any:
 def _between(n: Node, strings: list[str], numbers: list[int] | None) -> Any:
     numbers = list(range(len(strings))) if numbers is None else numbers
     if len(strings) != len(numbers):
-        raise UserError(f"{len(strings)} strings for {len(numbers)} numbers")
+        raise UserError(
+            f"expected as many strings as numbers, got {len(strings)} and {len(numbers)}"
+        )
     names, counts = texts(strings, (len(strings),)), np.asarray(numbers, np.int64)
     v = _raw(n)
     if _are_strings(v):
@@ -172,7 +174,7 @@ def zip_map(n: Node) -> Maps:
     keys: list[Any] = n.attr("classlabels_strings", []) or n.attr("classlabels_int64s", [])
     x = n.x(0)
     if len(x.shape) not in (1, 2) or dims(x)[-1] != len(keys):
-        raise UserError(f"{len(keys)} labels for the shape {x.shape}")
+        raise UserError(f"{len(keys)} labels do not fit the shape {x.shape}")
     return Maps(x, list(keys))
 
 
@@ -181,7 +183,7 @@ def dict_vectorizer(n: Node) -> UOp:
     """The values of a map in the order of a vocabulary; 0 for missing keys."""
     found = n.raw(0)
     if not isinstance(found, Maps):
-        raise Unsupported("DictVectorizer of other maps than those of ZipMap")
+        raise Unsupported("DictVectorizer needs a map made by ZipMap")
     names: list[Any] = n.attr("string_vocabulary", []) or n.attr("int64_vocabulary", [])
     at = {k: i for i, k in enumerate(found.keys)}
     wide = found.values.pad([(0, 0)] * (len(found.values.shape) - 1) + [(0, 1)])

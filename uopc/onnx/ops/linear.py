@@ -33,7 +33,9 @@ def _product(n: Node, x: UOp, count: int) -> UOp:
     """The scores of `count` classes or targets."""
     weights, bias = numbers(n, "coefficients"), numbers(n, "intercepts")
     if weights is None or dims(weights)[0] != count * dims(x)[1]:
-        raise UserError(f"coefficients of {count} scores for the shape {x.shape}")
+        raise UserError(
+            f"coefficients must be {count * dims(x)[1]} for {count} scores of {dims(x)[1]} features"
+        )
     made = x @ weights.reshape(count, -1).transpose().cast(x.dtype)
     return made if bias is None else made + bias.cast(x.dtype)
 
@@ -79,7 +81,7 @@ def normalizer(n: Node) -> UOp:
     elif how == "L2":
         length = (x * x).sum(-1, keepdims=True).sqrt()
     else:
-        raise UserError(f"norm {how!r}; there are MAX, L1, L2")
+        raise UserError(f"norm must be MAX, L1 or L2, got {how!r}")
     return x / uopc.where(length.eq(0), 1.0, length)
 
 
@@ -108,7 +110,7 @@ def feature_vectorizer(n: Node) -> UOp:
     parts = [v.cast(dtypes.float32) for v in n.all()]
     wide = [p.unsqueeze(0) if len(p.shape) == 1 else p for p in parts]
     if not wide:
-        raise UserError("FeatureVectorizer without inputs")
+        raise UserError("FeatureVectorizer needs at least one input")
     first, *rest = wide
     return uopc.cat(first, *rest, axis=1)
 
@@ -119,7 +121,7 @@ def array_feature_extractor(n: Node) -> Any:
     x, places = n.raw(0), n.x(1).reshape(-1)
     if is_text(x):
         if x.ndim > 1 and x.size != x.shape[-1]:
-            raise Unsupported("ArrayFeatureExtractor of several rows of strings")
+            raise Unsupported("ArrayFeatureExtractor takes strings in one row only")
         return Labels(places.reshape(1, -1), x.reshape(-1))
     made = n.x(0).take(places, len(dims(n.x(0))) - 1)
     return made.reshape(1, -1) if len(dims(n.x(0))) == 1 else made

@@ -52,7 +52,7 @@ def constant(n: Node) -> Any:
             return value
         if name in kinds:
             return np.asarray(value, kinds[name])
-    raise Unsupported(f"Constant of {', '.join(n.attributes)}")
+    raise Unsupported(f"Constant with {', '.join(n.attributes) or 'no value'} is not supported")
 
 
 @op("ConstantOfShape")
@@ -73,7 +73,7 @@ def arange(n: Node) -> UOp:
         few((float(end) - float(begin)) / float(step), "Range")
         return uopc.constant(np.arange(begin, end, step, dtype=known[0].dtype))
     if isinstance(begin, UOp) or isinstance(step, UOp) or begin != 0 or step != 1:
-        raise Unsupported("Range of a symbolic length that does not count from 0 by 1")
+        raise Unsupported("a Range of symbolic length must count from 0 by 1")
     return uopc.arange(as_size(end), dtype=dtype_of_sizes(known[1]))
 
 
@@ -88,7 +88,7 @@ def reshape(n: Node) -> Any:
         own = dims(x)
         zeros = [i for i, d in enumerate(wanted) if isinstance(d, int) and d == 0]
         if any([i >= len(own) for i in zeros]):
-            raise UserError(f"the shape {wanted} copies a size that {shapes.show(own)} has not")
+            raise UserError(f"the shape {wanted} copies a size that is not in {shapes.show(own)}")
         wanted = [own[i] if i in zeros else d for i, d in enumerate(wanted)]
     return x.reshape(tuple(wanted))
 
@@ -118,7 +118,7 @@ def squeeze(n: Node) -> UOp:
     if axes is None:
         x = _without_ones(x)
     if any([isinstance(own[i], int) and own[i] != 1 for i in gone]):
-        raise UserError(f"axes {sorted(gone)} of {shapes.show(own)} are not of size 1")
+        raise UserError(f"axes {sorted(gone)} of {shapes.show(own)} must have size 1")
     return x.reshape(tuple([d for i, d in enumerate(own) if i not in gone]))
 
 

@@ -29,7 +29,7 @@ def tf_idf_vectorizer(n: Node) -> UOp:
     columns, starts = list(n.attr("ngram_indexes", [])), list(n.attr("ngram_counts", []))
     grams = _grams(pool, starts)
     if len(grams) != len(columns) or any([c < 0 for c in columns]):
-        raise UserError(f"{len(columns)} ngram_indexes for {len(grams)} n-grams of the pool")
+        raise UserError(f"ngram_indexes must be {len(grams)} numbers of 0 or more, got {columns}")
     is_text = bool(n.attr("pool_strings", []))
     names = sorted(set(pool))
     keys = texts(names, (len(names),)) if is_text else np.asarray(names, np.int64)
@@ -56,7 +56,7 @@ def _grams(pool: list[object], starts: list[int]) -> list[list[object]]:
     ends = [*starts[1:], len(pool)]
     for size, (begin, end) in enumerate(zip(starts, ends), 1):
         if not 0 <= begin <= end <= len(pool) or (end - begin) % size:
-            raise UserError(f"ngram_counts {starts} do not divide a pool of {len(pool)}")
+            raise UserError(f"ngram_counts {starts} do not fit a pool of {len(pool)}")
         found += [pool[i : i + size] for i in range(begin, end, size)]
     return found
 
@@ -79,12 +79,12 @@ def _counts(x: UOp, wanted: Array, skips: int) -> UOp:
 def _weighted(n: Node, counts: UOp, columns: list[int]) -> UOp:
     mode, given = n.attr("mode", "TF"), n.attr("weights", None)
     if mode not in ("TF", "IDF", "TFIDF"):
-        raise UserError(f"mode {mode!r}; there are TF, IDF, TFIDF")
+        raise UserError(f"mode must be TF, IDF or TFIDF, got {mode!r}")
     counts = counts.minimum(1.0) if mode == "IDF" else counts
     if mode == "TF" or not given:
         return counts
     if len(given) != len(columns):
-        raise UserError(f"{len(given)} weights for {len(columns)} n-grams")
+        raise UserError(f"expected a weight for each of {len(columns)} n-grams, got {len(given)}")
     weights = np.ones(math.prod(dims(counts)[1:]), np.float32)
     weights[columns] = given
     return counts * uopc.constant(weights)

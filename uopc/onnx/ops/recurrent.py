@@ -32,7 +32,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
     if name.lower() in _PLAIN:
         return _PLAIN[name.lower()]
     if name.lower() not in _SCALED:
-        raise Unsupported(f"the activation {name}")
+        raise Unsupported(f"the activation {name} is not supported")
     f, a, b = _SCALED[name.lower()]
     return lambda x: f(x, a if alpha is None else alpha, b if beta is None else beta)
 

@@ -47,7 +47,7 @@ def grid_sample(n: Node) -> UOp:
         elif mode == "cubic":
             taps.append([(v.floor() + (k - 1), w) for k, w in enumerate(_cubic(v - v.floor()))])
         else:
-            raise Unsupported(f"GridSample by {mode}")
+            raise Unsupported(f"mode {mode} is not supported")
     return _added(_weighted_elements(x, taps, padding, corners)).cast(x.dtype)
 
 

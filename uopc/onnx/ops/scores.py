@@ -19,7 +19,7 @@ def transformed(scores: UOp, how: str) -> UOp:
         return _softmax_zero(scores)
     if how == "PROBIT":
         return _probit(scores)
-    raise UserError(f"post_transform {how!r}")
+    raise UserError(f"unknown post_transform {how!r}")
 
 
 def _softmax_zero(x: UOp) -> UOp:

@@ -54,7 +54,7 @@ def _updated(x: UOp, keys: tuple[Any, ...], value: UOp, how: str) -> UOp:
     at = x.at[keys]
     names = {"none": "set", "add": "add", "mul": "mul", "min": "min", "max": "max"}
     if how not in names:
-        raise UserError(f"reduction {how!r}; there are {', '.join(names)}")
+        raise UserError(f"reduction must be one of {', '.join(names)}, got {how!r}")
     made: UOp = getattr(at, names[how])(value)
     return made
 

@@ -31,14 +31,14 @@ def _kernel(n: Node, x: UOp, vectors: Array) -> UOp:
         squares = (x * x).sum(1, keepdims=True) + (v * v).sum(1)
         made = ((squares - made * 2).maximum(0.0) * -gamma).exp()
     elif kind != "LINEAR":
-        raise UserError(f"kernel_type {kind!r}; there are LINEAR, POLY, RBF, SIGMOID")
+        raise UserError(f"kernel_type must be LINEAR, POLY, RBF or SIGMOID, got {kind!r}")
     return made
 
 
 def _vectors(n: Node, x: UOp, count: int) -> Array:
     given = n.floats("support_vectors")
     if given.size != count * dims(x)[1]:
-        raise UserError(f"{given.size} numbers of {count} vectors for the shape {x.shape}")
+        raise UserError(f"support_vectors must have {count * dims(x)[1]} numbers, got {given.size}")
     return given.reshape(count, -1)
 
 
@@ -48,7 +48,10 @@ def svm_regressor(n: Node) -> UOp:
     x, count, rho = features(n).cast(dtypes.float32), n.attr("n_supports", 0), n.floats("rho")
     weights = n.floats("coefficients")
     if rho.size < 1 or weights.size != (count or dims(x)[1]):
-        raise UserError(f"{weights.size} coefficients and {rho.size} rho")
+        raise UserError(
+            f"expected {count or dims(x)[1]} coefficients and a rho, got {weights.size} and"
+            f" {rho.size}"
+        )
     seen = _kernel(n, x, _vectors(n, x, count)) if count else x
     made = seen @ uopc.constant(weights).reshape(-1, 1) + float(rho[0])
     if n.attr("one_class", 0):
@@ -66,7 +69,9 @@ def svm_classifier(n: Node) -> Any:
         return _liblinear(n, x, count, rho, how)
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     if len(per_class) != count or min(per_class) < 0 or rho.size != len(pairs) or not pairs:
-        raise UserError(f"{count} classes, {len(per_class)} vectors_per_class, {rho.size} rho")
+        raise UserError(
+            f"{count} classes do not fit {len(per_class)} vectors_per_class and {rho.size} rho"
+        )
     weights = _of_pairs(n.floats("coefficients"), per_class, pairs)
     seen = _kernel(n, x, _vectors(n, x, sum(per_class)))
     scores = seen @ uopc.constant(weights) + uopc.constant(rho)
@@ -79,7 +84,7 @@ def svm_classifier(n: Node) -> Any:
     a, b = n.floats("prob_a"), n.floats("prob_b")
     if a.size:
         if a.size != len(pairs) or b.size != len(pairs):
-            raise UserError(f"{a.size} prob_a and {b.size} prob_b of {len(pairs)} pairs")
+            raise UserError(f"expected {len(pairs)} prob_a and prob_b, got {a.size} and {b.size}")
         shares = 1 - (scores * uopc.constant(a) + uopc.constant(b)).sigmoid()
         return best, transformed(_coupled(shares, pairs, count), how)
     return best, transformed(both(scores) if count == 2 else scores, how)
@@ -89,7 +94,7 @@ def _of_pairs(given: Array, per_class: list[int], pairs: list[tuple[int, int]]) 
     """(vectors, pairs): the coefficient of each support vector in the decision of each pair."""
     total, classes = sum(per_class), len(per_class)
     if given.size != (classes - 1) * total:
-        raise UserError(f"{given.size} coefficients of {total} vectors and {classes} classes")
+        raise UserError(f"expected {(classes - 1) * total} coefficients, got {given.size}")
     rows = given.reshape(classes - 1, total)
     ends = np.cumsum([0, *per_class])
     made = np.zeros((total, len(pairs)), np.float32)
@@ -103,7 +108,9 @@ def _liblinear(n: Node, x: UOp, count: int, rho: Array, how: str) -> Any:
     """Score each class by a linear function: the model has no support vectors."""
     weights = n.floats("coefficients")
     if count < 1 or rho.size < 1 or weights.size != count * dims(x)[1]:
-        raise UserError(f"{weights.size} coefficients of {count} classes, {rho.size} rho")
+        raise UserError(
+            f"{weights.size} coefficients and {rho.size} rho do not fit {count} classes"
+        )
     scores = x @ uopc.constant(weights.reshape(count, -1).T.copy()) + float(rho[0])
     return labelled(scores.argmax(1), n), transformed(scores, how)
 

@@ -17,7 +17,7 @@ def text(n: Node, k: int) -> Array:
     """Input k, which must be known strings."""
     found = n.known(k)
     if found is None or not is_text(found):
-        raise UserError(f"input {k} must be strings")
+        raise UserError(f"input {k} must be known strings")
     return found
 
 
@@ -47,7 +47,7 @@ def string_concat(n: Node) -> Array:
     a, b = text(n, 0), text(n, 1)
     pairs = np.broadcast(a, b)
     if pairs.size * (a.itemsize + b.itemsize) > MOST_CHARACTERS * a.dtype.alignment:
-        raise UserError(f"{pairs.size} strings of too many characters")
+        raise UserError(f"the {pairs.size} strings have too many characters")
     return np.asarray(np.char.add(a, b))
 
 
@@ -59,7 +59,7 @@ def string_split(n: Node) -> Any:
     parts = [str(s).split(by, most) for s in given.flat]
     width = max([len(p) for p in parts], default=0)
     if width * len(parts) > MOST_CHARACTERS:
-        raise UserError(f"{len(parts)} strings of up to {width} parts")
+        raise UserError(f"{len(parts)} strings of up to {width} parts are too many")
     wide = [p + [""] * (width - len(p)) for p in parts]
     counts = np.asarray([len(p) for p in parts], np.int64).reshape(given.shape)
     return texts([s for row in wide for s in row], (*given.shape, width)), counts
@@ -70,10 +70,10 @@ def string_normalizer(n: Node) -> Array:
     """Remove the stop words, and change the case if asked. No words become an empty string."""
     given, stop = text(n, 0), list(n.attr("stopwords", []))
     if given.ndim not in (1, 2) or (given.ndim == 2 and len(given) != 1):
-        raise UserError(f"the shape (C,) or (1, C) expected, got {given.shape}")
+        raise UserError(f"expected the shape (C,) or (1, C), got {given.shape}")
     change = n.attr("case_change_action", "NONE")
     if change not in _CASES:
-        raise UserError(f"case_change_action {change!r}; there are {', '.join(_CASES)}")
+        raise UserError(f"case_change_action must be one of {', '.join(_CASES)}, got {change!r}")
     exact = bool(n.attr("is_case_sensitive", 0))
     gone = set(stop if exact else [s.lower() for s in stop])
     kept = [str(s) for s in given.flat if (str(s) if exact else str(s).lower()) not in gone]

@@ -68,7 +68,7 @@ class Tables:
 def tables(nodes: Nodes, dtype: DType) -> Tables:
     """Build the tables of all trees for examples of a dtype; UserError for anything but trees."""
     if not len(nodes.roots):
-        raise UserError("an ensemble without trees")
+        raise UserError("an ensemble must have at least one tree")
     kind = nodes.value.dtype if (nodes.mode != LEAF).any() else np.dtype(np.float32)
     wide = dtypes.promote(dtype, dtypes.from_numpy(kind))
     grown = _only_leq(nodes, wide)
@@ -163,7 +163,7 @@ def _reached(nodes: Nodes) -> tuple[Array, Array | None]:
     while len(level):
         bad = (level < 0) | (level >= len(tree))
         if bad.any():
-            raise UserError(f"the root {int(level[bad][0])} of a tree is no node")
+            raise UserError(f"the root {int(level[bad][0])} of a tree is not a node")
         new = tree[level] < 0
         alone = alone and bool((tree[level][~new] == own[~new]).all())
         level, own = level[new], own[new]
@@ -175,7 +175,9 @@ def _reached(nodes: Nodes) -> tuple[Array, Array | None]:
         below = np.concatenate([nodes.no[level], nodes.yes[level]])
         if (below < 0).any():
             at = int(level[np.flatnonzero(below < 0)[0] % len(level)])
-            raise UserError(f"a tree leads from the node {nodes.name(at)} to one that it has not")
+            raise UserError(
+                f"a tree leads from the node {nodes.name(at)} to a node that does not exist"
+            )
         level = below
     return tree >= 0, tree if alone else None
 

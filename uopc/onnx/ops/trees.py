@@ -46,7 +46,9 @@ def _leaves(x: UOp, t: Tables, roots: Array) -> UOp:
     """(examples, trees): the number of the leaf that each example reaches in each tree."""
     rows, count = dims(x)[0], len(roots)
     if t.features.size and not 0 <= t.features.min() <= t.features.max() < dims(x)[1]:
-        raise UserError(f"trees ask for feature {t.features.max()} of {dims(x)[1]}")
+        raise UserError(
+            f"the trees read feature {t.features.max()}, but x has {dims(x)[1]} features"
+        )
     thresholds, asked = uopc.constant(t.thresholds), uopc.constant(t.features)
     after, missing = uopc.constant(t.after), uopc.constant(t.missing)
 
@@ -72,10 +74,10 @@ def _leaves(x: UOp, t: Tables, roots: Array) -> UOp:
 def _scores(x: UOp, t: Tables, votes: Votes, targets: int, together: str = "SUM") -> UOp:
     """(examples, targets): the votes of all trees, combined."""
     if targets < 1:
-        raise UserError(f"an ensemble of {targets} targets")
+        raise UserError(f"an ensemble must have at least one target, got {targets}")
     bad = votes.target[(votes.target < 0) | (votes.target >= targets)]
     if len(bad):
-        raise UserError(f"a leaf votes for target {bad[0]} of {targets}")
+        raise UserError(f"a leaf votes for target {bad[0]}, but there are {targets} targets")
     kind = t.thresholds.dtype
     weights = np.zeros((t.leaves, targets), kind)
     at = t.leaf[votes.node], votes.target
@@ -141,10 +143,12 @@ def tree_ensemble(n: Node) -> UOp:
     weights, ids = np.asarray(n.attr("leaf_weights", [])), n.attr("leaf_targetids", [])
     size, leaves = len(splits), len(ids)
     if len(modes) != size or len(weights) != leaves:
-        raise UserError(f"{len(modes)} modes of {size} nodes, {len(weights)} weights of {leaves}")
+        raise UserError(
+            f"{len(modes)} modes and {len(weights)} weights for {size} nodes and {leaves} leaves"
+        )
     mode = np.asarray(modes, np.int64)
     for m in mode[(mode < 0) | (mode >= len(MODES))]:
-        raise UserError(f"the mode {m} of a node")
+        raise UserError(f"a node has the unknown mode {m}")
     members = dict(zip(np.flatnonzero(mode == MODES.index("BRANCH_MEMBER")).tolist(), sets))
     none = np.zeros(leaves, np.int64)
     nodes = Nodes(
@@ -164,7 +168,9 @@ def tree_ensemble(n: Node) -> UOp:
 
 def _attribute_name(k: int, names: tuple[str, ...]) -> str:
     if not 0 <= k < len(names):
-        raise UserError(f"the number {k} of one of {', '.join(names)}")
+        raise UserError(
+            f"expected a number below {len(names)} for one of {', '.join(names)}, got {k}"
+        )
     return names[k]
 
 
@@ -183,7 +189,7 @@ def _sets(values: Array) -> list[Array]:
 def _column(n: Node, name: str, size: int) -> Array:
     found = np.asarray(n.attr(name, []), np.int64)
     if len(found) != size:
-        raise UserError(f"{name} has {len(found)} numbers for {size} nodes")
+        raise UserError(f"{name} must have {size} numbers, one per node, got {len(found)}")
     return found
 
 
@@ -236,14 +242,16 @@ def _old(n: Node, kind: str, x: UOp) -> tuple[Tables, Votes]:
     )
     modes, missing = n.attr("nodes_modes", []), _missing(n, size)
     if not size:
-        raise UserError("an ensemble without trees")
+        raise UserError("an ensemble must have at least one tree")
     keys = _TreeNodeKeys(trees, ids)
     if len(modes) != size or keys.different < size:
-        raise UserError(f"nodes_* do not belong together: {size} values, {keys.different} nodes")
+        raise UserError(
+            f"nodes_* must describe each node once: {size} values, {keys.different} nodes"
+        )
     known = {"LEAF": LEAF} | {m: k for k, m in enumerate(MODES)}
     for name in dict.fromkeys(modes):
         if name not in known:
-            raise UserError(f"the mode {name!r} of a node")
+            raise UserError(f"a node has the unknown mode {name!r}")
     mode = np.asarray([known[m] for m in modes], np.int64)
     branch = mode != LEAF
     no, yes = (np.where(branch, keys.numbers(trees, way), -1) for way in (no, yes))
@@ -252,14 +260,14 @@ def _old(n: Node, kind: str, x: UOp) -> tuple[Tables, Votes]:
     led_to[ways[ways >= 0]] = True
     roots = np.flatnonzero(~led_to)
     if (ways >= 0).all() and not np.array_equal(np.sort(trees[roots]), np.unique(trees)):
-        raise UserError("each tree must have one node that no other leads to")
+        raise UserError("each tree must have one root, a node that no other node leads to")
     nodes = Nodes(
         mode, asked, values, no, yes, missing, roots, {},
         lambda i: (int(trees[i]), int(ids[i])),
     )  # fmt: skip
     t = tables(nodes, x.dtype)
     if not t.reached.all():
-        raise UserError(f"{int((~t.reached).sum())} nodes of trees that no root leads to")
+        raise UserError(f"{int((~t.reached).sum())} nodes of trees are not reached from a root")
     weights = _floats(n, f"{kind}_weights")
     columns = [_column(n, f"{kind}_{name}", len(weights)) for name in ("treeids", "nodeids", "ids")]
     node = keys.numbers(*columns[:2])

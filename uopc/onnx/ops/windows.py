@@ -37,7 +37,9 @@ def convolved(n: Node, x: UOp, w: UOp, bias: UOp | None = None) -> UOp:
     """Convolve images with a weight, in any number of dimensions."""
     kernel = list(dims(w)[2:])
     if list(n.attr("kernel_shape", kernel)) != kernel:
-        raise UserError(f"kernel_shape {n.attr('kernel_shape', [])} of a weight {dims(w)}")
+        raise UserError(
+            f"kernel_shape must be {kernel}, as of the weight, got {n.attr('kernel_shape', [])}"
+        )
     return x.conv(w, bias, groups=n.attr("group", 1), **windows_of(n, len(kernel)))
 
 
@@ -59,7 +61,7 @@ def conv_transpose(n: Node) -> UOp:
             full = (size - 1) * step + (kernel[i] - 1) * apart + 1 + more[i]
             total = full - (size * step if wanted is None else wanted[i])
             if not isinstance(total, int):
-                raise UserError("the sizes must be numbers: pass dims=")
+                raise UserError("the sizes must be known: pass dims=")
             more[i] += max(-total, 0)
             half, rest = divmod(max(total, 0), 2)
             pads.append((half, half + rest) if mode == "SAME_UPPER" else (half + rest, half))
@@ -153,7 +155,7 @@ def _resized(n: Node, axes: list[int], sizes: Any, factors: Any, crop: Any) -> U
         raise UserError("Resize: scales or sizes must be given")
     for what, given in (("sizes", sizes), ("scales", factors), ("boxes", crop)):
         if given is not None and len(given) != len(axes):
-            raise UserError(f"Resize: {len(given)} {what} for {len(axes)} axes")
+            raise UserError(f"Resize: expected {len(axes)} {what}, one per axis, got {len(given)}")
     policy = n.attr("keep_aspect_ratio_policy", "stretch")
     if sizes is not None and policy != "stretch":
         best = (min if policy == "not_larger" else max)([s / d for s, d in zip(sizes, own)])
