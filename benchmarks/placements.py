@@ -7,8 +7,8 @@
 
 A caller stores each heavy value alone, all of them, and all but one, with `.contiguous()`. Programs
 take turns in one process: the least CPU time of a call, or its least time on several threads. Every
-result is compared with NumPy's. The compiler's own program takes part twice: how much its two times
-differ decides from which time on a ratio says anything (`floor`).
+result is compared with NumPy's. The compiler's own program takes part twice: turns go on until its
+two times agree, and how often they do not decides from which time on a ratio says anything.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ import uopc
 # Of each kind that has one, a graph that storing by hand made faster once; and others.
 BENCHMARK: tuple[int, ...] = tuple(range(30))
 ROUNDS, LEAST = 30, 2e-4  # turns; seconds of a sample at least
-SLOW = 3.0  # times the least: a program that takes so much longer is timed once a turn
+SAME, MORE = 1.02, 8  # the two times of a program agree; times as many turns until they do, at most
 TOLERANCE = 1e-4  # of the largest number of a result
 NEAR, FAR = 1.05, 1.15  # times the best placement: as fast, and clearly slower
-AGREE = 0.99  # share of repeats that are within NEAR above the floor
+AGREE = 0.98  # share of repeats that are within NEAR above the floor
 
 
 # ------------------------------------------------------------------ one graph
@@ -112,23 +112,24 @@ def names(program: uopc.Program) -> list[str]:
     return [str(u.name) for u in program.inputs]
 
 
-def least(calls: list[Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> list[float]:
-    """The least seconds of each call; they take turns."""
+def least(calls: list[Callable[[], Any]], clock: Callable[[], float]) -> list[float]:
+    """The least seconds of each call; they take turns. The first and the last call are the same."""
     best = [math.inf] * len(calls)
     times = [1] * len(calls)
-    for _ in range(rounds):
+    for turn in range(ROUNDS * MORE):
         for i, call in enumerate(calls):
             call()  # the caches are those of this program
             begin = clock()
             for _ in range(times[i]):
                 call()
             best[i] = min(best[i], (clock() - begin) / times[i])
-        fastest = max(min(best), 1e-7)
-        times = [1 if b > SLOW * fastest else math.ceil(LEAST / max(b, 1e-7)) for b in best]
+        times = [math.ceil(LEAST / max(b, 1e-7)) for b in best]
+        if turn >= ROUNDS and max(best[0], best[-1]) <= SAME * min(best[0], best[-1]):
+            break
     return best
 
 
-def measured(number: int, threads: int, rounds: int = ROUNDS) -> Record:
+def measured(number: int, threads: int) -> Record:
     c = Composite(number)
     every = list(placed(c, threads))
     distinct = {p.code: p for p in reversed(every)}  # the first of those with equal code
@@ -140,17 +141,17 @@ def measured(number: int, threads: int, rounds: int = ROUNDS) -> Record:
         return lambda: p.program(*bound)
 
     clock = time.thread_time if threads == 1 else time.perf_counter
-    *times, again = least([call(p) for p in [*kept, every[0]]], rounds, clock)
+    *times, again = least([call(p) for p in [*kept, every[0]]], clock)
     seconds = {" ".join(map(str, p.stored)): t for p, t in zip(kept, times)}
     record = Record(
         number, c.kind, threads, len({i for p in every for i in p.stored}), seconds, again,
         {" ".join(map(str, p.stored)): len(p.program.launches) for p in kept},
         {" ".join(map(str, p.stored)): p.error for p in every if not p.error <= TOLERANCE},
     )  # fmt: skip
-    if record.ratio > NEAR:  # the least of many is lucky: these two once more, in more turns
+    if record.ratio > NEAR:  # the least of many is lucky: these two once more, alone
         other = next(p for p in kept if " ".join(map(str, p.stored)) == record.best)
         pair = [call(every[0]), call(other), call(every[0])]
-        own, hand, again = least(pair, 3 * rounds, clock)
+        own, hand, again = least(pair, clock)
         record.seconds |= {"": own, record.best: hand}
         record.again = again
     return record
@@ -230,7 +231,8 @@ def report(records: list[Record], worst: int = 10) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------ the command
-def _numbers(texts: list[str]) -> list[int]:
+def numbers_of(texts: list[str]) -> list[int]:
+    """Numbers and ranges, as written: `17`, `40:80`."""
     found: list[int] = []
     for text in texts:
         first, _, end = text.partition(":")
@@ -259,7 +261,7 @@ def main() -> int:
     done = {(r.number, r.threads) for r in records}
     end = time.monotonic() + 60 * args.minutes
     print(HEAD)
-    for number in _numbers(args.numbers) or BENCHMARK:
+    for number in numbers_of(args.numbers) or BENCHMARK:
         for threads in args.threads:
             if (number, threads) in done or time.monotonic() > end:
                 continue

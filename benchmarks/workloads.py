@@ -70,8 +70,8 @@ def chain(n: int) -> Workload:
     )
 
 
-def function(name: str, dtype: Any) -> Workload:
-    n, low, high = 1 << 20, 0.01, 20.0
+def function(name: str, dtype: Any, n: int = 1 << 20) -> Workload:
+    low, high = 0.01, 20.0
     if name == "exp":
         low, high = -10.0, 10.0
     bits = np.dtype(dtype).itemsize * 8
