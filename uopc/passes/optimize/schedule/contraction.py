@@ -52,6 +52,11 @@ class LanedSum(Contraction):
     alive: int
     adjacent: tuple[LanedSum, ...] = ()
 
+    @property
+    def each(self) -> tuple[LanedSum, ...]:
+        """All sums of the tile."""
+        return self, *self.adjacent
+
 
 def choose(s: Scheduler) -> bool:
     """Schedule a contraction. Return False, with nothing applied, for any other kernel."""
@@ -97,28 +102,39 @@ def _contraction_at(k: Nest, written: Access) -> LanedSum | None:
 
 
 def _side_by_side(k: Nest, reduces: list[UOp], lane: UOp) -> LanedSum | None:
-    """The first of several products whose sums are added, with the others as `adjacent`. None if a
-    factor has windows, or is computed from another of the sums."""
-    found = [c for c in [_contraction_of(k, u, lane, 1) for u in reduces] if c is not None]
-    if len(found) < len(reduces) or any([c.row is not found[0].row for c in found]):
+    """The first of several sums of products, with the others as `adjacent`. None if the sums have
+    no row loop in common, or if a factor is computed from another of the sums."""
+    found = [c for c in [_with_column(u, lane) for u in reduces] if c is not None]
+    rows = [r for r in _longer(found[0].rows) if all([r in c.rows for c in found])] if found else []
+    if len(found) < len(reduces) or not rows:
         return None
     factors = [v for c in found for v in (c.a, c.b)]
     if any([not set(reduces).isdisjoint(walk.toposort(v)) for v in factors]):
         return None
-    if not all([set(k.outputs).isdisjoint(packing.windows(v)) for v in factors]):
+    first, *others = [_laned(c, lane, rows[-1], 1) for c in found]
+    if any([_is_along_the_sum(k, c) for c in (first, *others)]):
         return None
-    return replace(found[0], adjacent=tuple(found[1:]))
+    return replace(first, adjacent=tuple(others))
 
 
 def _contraction_of(k: Nest, u: UOp, lane: UOp, alive: int) -> LanedSum | None:
     """The contraction of a reduce, with the loop `lane` as its lanes."""
-    c = find_contraction(u, guarded=True)
-    p = None if c is None else c.with_column(lane)
+    p = _with_column(u, lane)
     if p is None:
         return None
     rows = _longer(p.rows) or _window_rows(k, p, lane)
-    found = LanedSum(u, p.a, p.b, p.rows, p.columns, lane, rows[-1], alive) if rows else None
+    found = _laned(p, lane, rows[-1], alive) if rows else None
     return None if found is None or _is_along_the_sum(k, found) else found
+
+
+def _with_column(u: UOp, lane: UOp) -> Contraction | None:
+    """The sum of products, guarded or not, of which only factor b moves with a loop."""
+    c = find_contraction(u, guarded=True)
+    return None if c is None else c.with_column(lane)
+
+
+def _laned(c: Contraction, lane: UOp, row: UOp, alive: int) -> LanedSum:
+    return LanedSum(c.reduce, c.a, c.b, c.rows, c.columns, lane, row, alive)
 
 
 def _longer(loops: Iterable[UOp]) -> list[UOp]:
@@ -178,7 +194,7 @@ def _join_rows(s: Scheduler, k: Nest, c: LanedSum) -> bool:
 
 def joined_with(k: Nest, c: LanedSum) -> UOp | None:
     """The loop around rows of the result that can be merged with their lanes."""
-    only_b = [ranges.ranges(p.b) - ranges.ranges(p.a) for p in (c, *c.adjacent)]
+    only_b = [ranges.ranges(p.b) - ranges.ranges(p.a) for p in c.each]
     outer = [
         r for r in k.outputs
         if all([r in own for own in only_b]) and k.written[0].stride(r) == length_of(c.lane)
@@ -196,7 +212,7 @@ def cycles_separate_and_joined(
     separate = joined = 0.0
     rows, columns = length(outer), length(c.lane)
     high = None if longest_of(c.row) is None else length(c.row)
-    for p in (c, *c.adjacent):
+    for p in c.each:
         is_contiguous = _bytes_apart(k, p.b, p.lane) == p.b.dtype.itemsize
         vectors = rows * columns / s.target.lanes(p.b.dtype.bits)
         gathered = rows * columns * thresholds.JOINED_GATHER
@@ -212,27 +228,26 @@ def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
     """Give one contraction a register tile, and pack its operands if that pays."""
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
-    packs = any([is_packed(k, each, target) for each in (c, *c.adjacent)])
-    stored = all([is_far_constant(each.b) for each in (c, *c.adjacent)])  # in panels, as a rule
+    packs = any([is_packed(k, p, target) for p in c.each])
+    stored = all([is_far_constant(p.b) for p in c.each])  # in panels, as a rule
     image, widest = image_inside(s, c)
     height, vectors, _ = sum_tile(
         s, k, c, longest_of(c.row), longest_of(c.lane), packs or stored, widest
     )
     in_registers = not packs and _is_register_resident(s, k, c)
     height = thresholds.HELD_ROWS if in_registers else height
-    computed = [each.a for each in (c, *c.adjacent) if not is_plain(each.a)]
+    computed = [p.a for p in c.each if not is_plain(p.a)]
     if computed:
         c = replace(c, row=_row_block(s, c, computed))
-    seen = packing.windows(c.b) if packs else []
+    seen = [r for p in c.each for r in packing.windows(p.b)] if packs else []
     windows = [r for r in k.outputs if r in seen and r.arg.kind == "loop"]
     lane, row = _order_loops(s, c, windows, lanes * vectors)
     if image is not None and image.arg.axis < lane.arg.axis:
         lane, _ = s.swapped(lane, image)
-    each = (c, *c.adjacent)
     if stored and s.attempt("PREPACK", lane, lanes * vectors):
         packs = False
-    short = all([0 < _bytes_apart(k, p.a, c.row) < thresholds.STREAM_BYTES for p in each])
-    if height > 1 and short and all([is_far_constant(p.a) for p in each]):
+    short = all([0 < _bytes_apart(k, p.a, c.row) < thresholds.STREAM_BYTES for p in c.each])
+    if height > 1 and short and all([is_far_constant(p.a) for p in c.each]):
         s.attempt("PREPACK", row, height)
     for _ in computed:
         _pack_producer(s, lane, row, lanes)
@@ -250,7 +265,7 @@ def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
             s.attempt("UNROLL", q, 0)
     for q in s.family(lane) if around is not None else ():
         _followed(s, q, 1)
-    for p in each:
+    for p in c.each:
         for r in p.depth if p.reduce.src[0] is not term(p.reduce) else ():
             cut_loop(s, r)
 
@@ -353,7 +368,7 @@ def _pack_panel(
         sizes = [cache_blocking.bytes_a_step(c.reduce, operand) for operand in (c.a, c.b)]
         at = cache_blocking.block(s, part, at, height, *sizes)
     if at is not None:
-        for _ in (c, *c.adjacent):
+        for _ in c.each:
             cache_blocking.pack(s, part, at, panels=at is not first)
 
 
@@ -400,12 +415,17 @@ def _order_loops(
         if block is not None and row.arg.axis < block.arg.axis:
             row = s.swapped(row, block)[0]
         return lane, row
-    tile = math.prod([_packed_extent(d, c, wide) for d in packing.digits(c.b, _packed_loops(c))])
-    fits = tile * c.b.dtype.itemsize <= s.target.l2_bytes // 2
+    fits = sum([_panel_bytes(p, wide) for p in c.each]) <= s.target.l2_bytes // 2
     shared = row in ranges.ranges(c.b) or (lane in windows and fits)
     if row.arg.axis < lane.arg.axis and not shared:
         row, lane = s.swapped(row, lane)
     return lane, row
+
+
+def _panel_bytes(c: LanedSum, wide: int) -> int:
+    """The bytes of a packed panel of b, `wide` columns, with the rows of its windows."""
+    found = packing.digits(c.b, _packed_loops(c))
+    return c.b.dtype.itemsize * math.prod([_packed_extent(d, c, wide) for d in found])
 
 
 def _packed_extent(d: packing.Digit, c: LanedSum, wide: int) -> int:
@@ -423,14 +443,12 @@ def _packed_loops(c: LanedSum, *windows: UOp) -> list[UOp]:
 
 def _block(s: Scheduler, c: LanedSum, window: UOp) -> UOp | None:
     """The loop over blocks of a window's loop; None if one block holds the entire loop."""
-    inside = _packed_loops(c, window)
-    if any(longest_of(r) is None for r in inside):
+    if any([longest_of(r) is None for p in c.each for r in _packed_loops(p, window)]):
         return window
-    found = packing.digits(c.b, inside)
+    found = [(p, packing.digits(p.b, _packed_loops(p, window))) for p in c.each]
     length = longest_of(window) or 1
     for n in range(length, 0, -1):
-        extents = [d.extent - d.factors.get(window, 0) * (length - n) for d in found]
-        size = c.b.dtype.itemsize * math.prod(extents)
+        size = sum([_block_bytes(p, digits, window, length - n) for p, digits in found])
         if length % n == 0 and size <= s.target.l2_bytes // 2:
             if n == length:
                 return None
@@ -438,6 +456,12 @@ def _block(s: Scheduler, c: LanedSum, window: UOp) -> UOp | None:
                 return s.part(window, 0)
             break
     return window
+
+
+def _block_bytes(c: LanedSum, digits: list[packing.Digit], window: UOp, fewer: int) -> int:
+    """The bytes that a block of a window's loop packs; it has `fewer` iterations than the loop."""
+    extents = [d.extent - d.factors.get(window, 0) * fewer for d in digits]
+    return c.b.dtype.itemsize * math.prod(extents)
 
 
 def _row_block(s: Scheduler, c: LanedSum, computed: list[UOp]) -> UOp:
@@ -466,7 +490,7 @@ def image_inside(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
     operand fits half of L2 and the columns' operand does not. Each panel is then loaded from memory
     once. Also the most vectors of a panel, so that L2 holds the panel and the next one, which is
     prefetched."""
-    each, l2 = (c, *c.adjacent), s.target.l2_bytes
+    each, l2 = c.each, s.target.l2_bytes
     rows = [r for r in s.nest.outputs if r is not c.row and r is not c.lane]
     rows = [r for r in rows if all([r in ranges.ranges(p.a) for p in each])]
     rows = [r for r in rows if not any([r in ranges.ranges(p.b) for p in each])]
