@@ -247,6 +247,7 @@ TABLES = {
     "derivative-files": ("uopc/derivatives/README.md", lambda: files("uopc/derivatives")),
     "sparse-files": ("uopc/sparse/README.md", lambda: files("uopc/sparse")),
     "program-files": ("uopc/program/README.md", lambda: files("uopc/program")),
+    "cost-files": ("uopc/cost/README.md", lambda: files("uopc/cost")),
     "search-files": ("uopc/search/README.md", lambda: files("uopc/search")),
     "levels": ("uopc/ir/README.md", levels),
     "invariants": ("uopc/ir/README.md", invariants),

@@ -80,7 +80,7 @@ def imports(path):
 # Areas in order: a file imports its own area and those before it. Areas of one line do not know
 # each other. A function-level or typing-only import counts as any other.
 HOUSE = (
-    ("errors", "forks"), ("ir",), ("config", "target"), ("tensor", "passes", "backends"),
+    ("errors", "forks"), ("ir",), ("config", "target"), ("cost",), ("tensor", "passes", "backends"),
     ("derivatives",), ("sparse",),
     ("cache", "dump"), ("program",), ("search",),
     ("driver",), ("distributed",), ("exporting",), ("numpy",), ("files", "tracing"),
@@ -294,7 +294,7 @@ def test_a_wing_is_imported_alone(wing):
     assert found <= allowed, f"{wing} imports {found - allowed}"
 
 
-MOST_ENTRIES = 24
+MOST_ENTRIES = 25
 
 
 def test_a_folder_can_be_read_at_a_glance():

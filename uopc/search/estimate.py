@@ -22,8 +22,8 @@ from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.tensor_cores import is_tile, multiplies_tiles
 from uopc.ir.nest.accesses import Access
+from uopc.ir.nest.arithmetic import latency
 from uopc.ir.nest.loops import most_of, trips
-from uopc.passes.analysis.op_costs import latency
 from uopc.target import Target
 
 # A list of Opts is measured if its estimate is at most this many times the least one. The model

@@ -85,7 +85,7 @@ class Access:
     @cached_property
     def steps(self) -> list[Strides]:
         """The growth of each component of the index with the loops that it depends on."""
-        return [_steps(x) for x in self.index]
+        return [steps_of(affine.form(x)[1]) for x in self.index]
 
     def stride(self, r: UOp) -> int | None:
         """The elements by which a flat index moves per step of a loop; None if the step varies."""
@@ -120,10 +120,10 @@ class Access:
         return self.node.dtype.lanes * self.itemsize * trips(self.loops.intersection(loops))
 
 
-def _steps(index: UOp) -> Strides:
-    """The growth of a component of an index with each step of the loops that it depends on."""
+def steps_of(terms: affine.Terms) -> Strides:
+    """The growth of a sum of terms with each step of the loops that it depends on."""
     found: Strides = {}
-    for m, k in affine.form(index)[1].items():
+    for m, k in terms.items():
         for r in ranges.ranges(m):
             found[r] = k if m is r and r not in found else None
     return found

@@ -1,9 +1,13 @@
-"""Operations on elements: which nodes are operations, and how many nodes each becomes."""
+"""Operations on elements: which nodes are operations, the nodes and the cycles of each."""
 
 from __future__ import annotations
 
 from uopc.ir.core import dtypes
+from uopc.ir.core.ops import Chain, Ops
 from uopc.ir.core.uop import UOp
+
+MULTIPLICATIONS = frozenset((Ops.MUL, Ops.MULACC))
+DIVISIONS = frozenset((Ops.FDIV, Ops.RECIPROCAL, Ops.SQRT))
 
 
 def is_arithmetic(u: UOp) -> bool:
@@ -16,3 +20,23 @@ def expansion(u: UOp) -> int:
     bits = u.dtype.bits
     known = bits in (32, 64) or u.dtype.is_float  # narrow floats are computed in float32
     return u.op.expansion[bits == 64] if known else 1
+
+
+def latency(u: UOp) -> int:
+    """Cycles until the result of a node can be used."""
+    if u.dtype.is_float or u.op is Ops.LOAD:
+        return u.op.latency
+    return min(1, u.op.latency)
+
+
+def is_function(u: UOp) -> bool:
+    """True for a function of floats that `decompose` expresses by a chain of operations."""
+    return u.op.chain is not None and u.dtype.is_float
+
+
+def chain(u: UOp) -> Chain:
+    """A node as operations; a function as `decompose` expresses it."""
+    if u.op.chain is not None and u.dtype.is_float:
+        return u.op.chain[u.dtype.bits == 64]
+    cycles = latency(u)
+    return Chain(int(cycles > 0), int(u.op in MULTIPLICATIONS), int(u.op in DIVISIONS), cycles)

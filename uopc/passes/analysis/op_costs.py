@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from uopc.ir.core.ops import Chain, Ops
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
 LOAD, STORE = Ops.INDEX.cost, 4.0  # of one element, in the units of `Op.cost`
@@ -27,29 +27,6 @@ SIDE_BY_SIDE = 8
 CROSSED_BYTES = 1 << 20
 # A loop that chooses among values becomes copies if it is at most this long.
 MOST_CHOICES = 16
-
-_MULTIPLIES = frozenset((Ops.MUL, Ops.MULACC))
-_DIVIDES = frozenset((Ops.FDIV, Ops.RECIPROCAL, Ops.SQRT))
-
-
-def latency(u: UOp) -> int:
-    """Cycles until the result of a node can be used."""
-    if u.dtype.is_float or u.op is Ops.LOAD:
-        return u.op.latency
-    return min(1, u.op.latency)
-
-
-def is_function(u: UOp) -> bool:
-    """True for a function of floats that `decompose` expresses by a chain of operations."""
-    return u.op.chain is not None and u.dtype.is_float
-
-
-def chain(u: UOp) -> Chain:
-    """A node as operations; a function as `decompose` expresses it."""
-    if u.op.chain is not None and u.dtype.is_float:
-        return u.op.chain[u.dtype.bits == 64]
-    cycles = latency(u)
-    return Chain(int(cycles > 0), int(u.op in _MULTIPLIES), int(u.op in _DIVIDES), cycles)
 
 
 def whole_cost(u: UOp, stored: Container[UOp], loops: Container[UOp]) -> float:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.op_costs import ISSUE_WIDTH, LONGEST_STRETCH, SHORTEST_STRETCH, latency
+from uopc.ir.nest.arithmetic import latency
+from uopc.passes.analysis.op_costs import ISSUE_WIDTH, LONGEST_STRETCH, SHORTEST_STRETCH
 
 
 def by_latency(items: list[UOp], block: UOp | None) -> list[UOp]:

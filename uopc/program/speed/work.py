@@ -23,6 +23,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
+from uopc.ir.nest.arithmetic import DIVISIONS, chain, is_function
 from uopc.ir.nest.nest import nest_of
 from uopc.ir.text.source_lines import source_lines
 
@@ -145,12 +146,10 @@ def _length(loop: UOp) -> UOp:
 
 def _steps(u: UOp) -> tuple[int, int]:
     """The processor steps of an operation on one element, and its divisions."""
-    from uopc.passes.analysis import op_costs  # a program from a cache imports no pass
-
-    if op_costs.is_function(u):
-        found = op_costs.chain(u)
+    if is_function(u):
+        found = chain(u)
         return found.operations + found.multiplications - found.divisions, found.divisions
-    if u.dtype.is_float and u.op in (Ops.FDIV, Ops.RECIPROCAL, Ops.SQRT):
+    if u.dtype.is_float and u.op in DIVISIONS:
         constant = u.op is Ops.FDIV and leaves.constant_in(u.src[1]) is not None
         return (_BY_A_CONSTANT, 0) if constant else (0, 1)
     return (2 if u.op is Ops.MULACC else max(1, int(u.op.cost))), 0

@@ -12,7 +12,8 @@ from tests.machines import described, only_lowered
 from uopc import dtypes
 from uopc.driver import lower_only
 from uopc.ir.core.ops import Ops
-from uopc.passes.analysis import op_costs, thresholds
+from uopc.ir.nest.arithmetic import chain
+from uopc.passes.analysis import thresholds
 
 RNG = np.random.default_rng(3)
 ROWS, COLUMNS = 8, 64
@@ -101,7 +102,7 @@ def test_the_chain_of_a_function_is_that_of_its_code(op, dtype):
     for u in final.src:
         rare += (u.op is Ops.IF) - (u.op is Ops.ENDIF)
         if u not in until and not rare and u.dtype.scalar is not dtypes.index:
-            *own, cycles = op_costs.chain(u)
+            *own, cycles = chain(u)
             found += own
             until[u] = cycles + max([until.get(s, 0) for s in u.src], default=0)
     written = op.chain[dtype is dtypes.float64]

@@ -22,7 +22,7 @@ import math
 from uopc.ir.core import dtypes, ranges
 from uopc.ir.core.ops import Chain, Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.nest.arithmetic import expansion
+from uopc.ir.nest.arithmetic import chain, expansion, is_function
 from uopc.ir.nest.loops import length_of, trips
 from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import op_costs, speeds, thresholds
@@ -54,7 +54,7 @@ def vectors(s: Scheduler, r: UOp, lanes: int) -> int:
     """The number of vectors whose functions are interleaved; `lanes` iterations are one vector."""
     k = s.nest
     body = _body(k, r)
-    own = not s.target.has_functions and any(map(op_costs.is_function, body))
+    own = not s.target.has_functions and any(map(is_function, body))
     if not own or not _is_straight(k):
         return 1
     work, multiplications, divisions, cycles = _chain(k, body)
@@ -101,7 +101,7 @@ def _chain(k: Nest, body: list[UOp]) -> Chain:
     work = multiplications = divisions = 0
     until: dict[UOp, int] = {}  # cycles until the result of a node
     for u in body:
-        own, times = op_costs.chain(u), math.prod([c[u] for c in copies])
+        own, times = chain(u), math.prod([c[u] for c in copies])
         work += times * own.operations
         multiplications += times * own.multiplications
         divisions += times * own.divisions
