@@ -18,7 +18,7 @@ from uopc.dump.files import read_bytes
 from uopc.errors import UserError, UserTypeError
 from uopc.exporting import manifest
 from uopc.ir.core import dtypes
-from uopc.ir.core.data.blocks import aligned
+from uopc.ir.core.data.blocks import aligned, new_array
 from uopc.ir.index import closed
 
 _Array = npt.NDArray[Any]
@@ -124,7 +124,7 @@ class ExportedFunction:
         for row, dtype in zip(self._arrays, self._dtypes):
             shape = tuple([_value(d, values) for d in row["shape"]])
             if not row["input"]:
-                passed.append(np.empty(tuple([max(0, n) for n in shape]), dtype))
+                passed.append(new_array([max(0, n) for n in shape], dtype))
                 continue
             array = np.asarray(given[row["name"]])
             if array.dtype != dtype or array.shape != shape:

@@ -14,17 +14,16 @@ import struct
 import sys
 import weakref
 from functools import cache
-from importlib import import_module
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from uopc.backends.cpu.array_memory import known_interpreter
 from uopc.backends.cpu.elf_loader import Image, function_address
 from uopc.backends.cpu.entry_state import EntryState
-from uopc.backends.cpu.layout import is_layout_known, scalar_class
+from uopc.backends.cpu.layout import scalar_class
 from uopc.backends.cpu.native import install
 from uopc.backends.cpu.runner import NOTHING, Runner
-from uopc.backends.cpu.structs import FUNCTIONS
 from uopc.backends.plan import Plan
 
 # The entry keeps its bases on the machine stack; programs beyond this use the plain call.
@@ -97,19 +96,6 @@ def _native_subtype(base: Any) -> Any:
     return subtype
 
 
-def _numpy_function(index: int) -> int:
-    """A function of NumPy's C interface, by its number there, which never changes."""
-    package = "numpy._core" if hasattr(np, "_core") else "numpy.core"
-    core = import_module(f"{package}._multiarray_umath")
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.argtypes, get.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
-    table = ctypes.cast(get(core._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
-    address = table[index]
-    assert address is not None
-    return int(address)
-
-
-_NEW_FROM_DESCR, _NEW_COPY, _SET_BASE = 94, 85, 282
 _OUT = sys.intern("out")
 
 
@@ -117,20 +103,14 @@ _OUT = sys.intern("out")
 def native_calls_work() -> bool:
     """Fill the entry's table, if every struct it reads is laid out as it expects."""
     without_gil = "t" in sys.abiflags
-    if without_gil or not is_layout_known():
+    runtime = known_interpreter()
+    if without_gil or runtime is None:
         return False
-    runtime = install()
-    for name, (function, _) in FUNCTIONS.items():
-        runtime.set_global(name, function_address(ctypes.pythonapi, function))
-    runtime.set_global("new_array", _numpy_function(_NEW_FROM_DESCR))
-    runtime.set_global("new_copy", _numpy_function(_NEW_COPY))
-    runtime.set_global("set_base", _numpy_function(_SET_BASE))
     runtime.set_global("nothing", NOTHING)
     runtime.set_global("instance", ProgramBase.__basicsize__)
     known = {
-        "ndarray": np.ndarray, "tuple": tuple, "list": list, "int": int, "float": float,
-        "numpy_int": scalar_class(np.dtype(np.int64)), "out": _OUT,
-        "byte": np.dtype(np.uint8),
+        "tuple": tuple, "list": list, "int": int, "float": float, "out": _OUT,
+        "numpy_int": scalar_class(np.dtype(np.int64)),
     }  # fmt: skip
     for name, value in known.items():
         runtime.set_global(name, id(value))

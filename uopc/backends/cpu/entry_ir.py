@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from uopc.backends import memory_plan
 from uopc.backends.cpu import on_request_ir as on_request
 from uopc.backends.cpu.launch_ir import acquire, run
+from uopc.backends.cpu.memory_ir import new_result
 from uopc.backends.cpu.structs import OBJECT, OBJECTS, STATE, WORDS, WRITEABLE, global_table
 from uopc.backends.llvm.builder import (
     I32,
@@ -125,7 +125,7 @@ def attempt(
             incref(arrays[i])
         b.go(fixed)
     with b.count_to(arrays_count, n) as i:
-        _make_result(b, call, state, records.at(i), i, n, incref, failed)
+        _make_result(b, call, state, records.at(i), i, n, failed)
     b.begin(fixed)
     template = state.base_template
     with b.count_to(bases_count, arrays_count) as i:
@@ -192,22 +192,17 @@ def _check_apart(
 
 def _make_result(
     b: Builder, call: _Call, state: Operand, record: Operand, i: Index, n: Operand,
-    incref: Operand, failed: BasicBlock,
+    failed: BasicBlock,
 ) -> None:  # fmt: skip
     """Make the array of a result, the `i`-th array of a call with `n` arguments."""
-    nbytes, checked = record.nbytes, b.block(OBJECT)
-    begins, ends = call.begins, call.ends
-    made = on_request.new_array(incref, call.ndarray, record, None, 0)
-    b.leave(nbytes < memory_plan.LARGE, checked, made)
     # A kernel that writes the result may read the arena. No array is given for a result, so the
     # extent of the first has room for the arena's.
-    arena = state.arena
-    begin, room = arena.begin, arena.nbytes
-    begins[n], ends[n] = begin, begin + room
-    (made,) = b.begin(checked, on_request.apart(made, record, begins, ends, n + 1))
+    begin, room = state.arena.begin, state.arena.nbytes
+    call.begins[n], call.ends[n] = begin, begin + room
+    made = new_result(record, call.begins, call.ends, n + 1)
     b.leave(made.eq(None), failed, i)
     call.arrays[i] = made
-    call.bases[i] = nbytes.eq(0).select(call.nothing, made.data)
+    call.bases[i] = record.nbytes.eq(0).select(call.nothing, made.data)
 
 
 def _check_array(

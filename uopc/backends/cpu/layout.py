@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import sys
 from functools import cache
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +28,18 @@ OFFSETS = {
     "strides": _HEAD + 24,
     "dtype": _HEAD + 40,
     "flags": _HEAD + 48,
+    "memory_handler": _HEAD + 72,
     "byte_order": _HEAD + 10,
     "type_number": _HEAD + 12,
 }
+
+
+_GET_HANDLER = 305
+
+
+def _usual_handler() -> object:
+    """The handler that gives new arrays their memory."""
+    return ctypes.PYFUNCTYPE(ctypes.py_object)(numpy_item(_GET_HANDLER))()
 
 
 @cache
@@ -50,6 +61,7 @@ def is_layout_known() -> bool:
         and field(array, "ndim", half) == 2
         and field(array, "dtype", word) == id(array.dtype)
         and field(array, "flags", half) == array.flags.num
+        and field(array.base, "memory_handler", word) == id(_usual_handler())
         and field(names, "head", word) == 2
         and field(tuple(names), "tuple_items", word) == id(names[0])
         and word.from_address(field(names, "list_items", word)).value == id(names[0])
@@ -60,6 +72,23 @@ def is_layout_known() -> bool:
     return agrees and all(
         [tuple((word * 2).from_address(field(array, f, word))) == both[f] for f in both]
     )
+
+
+@cache
+def _numpy_interface() -> Any:
+    package = "numpy._core" if hasattr(np, "_core") else "numpy.core"
+    core = import_module(f"{package}._multiarray_umath")
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.argtypes, get.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
+    return ctypes.cast(get(core._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
+
+
+def numpy_item(index: int) -> int:
+    """The address of a function or a variable of NumPy's C interface, by its number there, which
+    never changes."""
+    address = _numpy_interface()[index]
+    assert address is not None
+    return int(address)
 
 
 _word_at, _DATA = ctypes.c_int64.from_address, OFFSETS["data"]

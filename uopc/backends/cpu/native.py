@@ -8,6 +8,7 @@
     relax         spin a number of times, to measure how long that takes
     meet          a launch of each device that waits for those of the others
     read_addresses  where the data of a list of arrays is
+    new_result    a new array for a result, whose memory begins at a cache line
 
 `entry` and `run`, which each call of a program runs, are one object file. The rest is another,
 compiled at LLVM's level 0 in an eighth of the time; calls take no longer.
@@ -52,9 +53,10 @@ class Parts(Generic[Part]):
 
 def source() -> Parts[str]:
     """The runtime's LLVM IR, which depends only on the architecture and the struct layout."""
-    from uopc.backends.cpu import entry_ir, launch_ir, on_request_ir, size_code
+    from uopc.backends.cpu import entry_ir, launch_ir, memory_ir, on_request_ir, size_code
 
-    rooms = [vars(room) for room in (on_request_ir, size_code, launch_ir, entry_ir)]
+    files = on_request_ir, size_code, launch_ir, memory_ir, entry_ir
+    rooms = [vars(room) for room in files]
     every = {f.name: f for room in rooms for f in room.values() if isinstance(f, Function)}
     always = [every.pop(f"@{name}") for name in ("attempt", *EXPORTS.always)]
     own, other = f"global {GLOBALS.text} zeroinitializer", f"external global {GLOBALS.text}"
@@ -73,6 +75,7 @@ EXPORTS = Parts(
     (
         "globals", "by_name", "sized", "number", "duplicate", "handed", "drop", "apart",
         "read_addresses", "together", "meet", "spread", "worker", "try_acquire", "relax",
+        "new_result", "allocate", "allocate_zeros", "reallocate", "free",
     ),
     ("entry", "run"),
 )  # fmt: skip
@@ -97,6 +100,7 @@ class Runtime:
         self.try_acquire = self._function("try_acquire", 1, ctypes.PYFUNCTYPE, ctypes.c_int64)
         self.relax = self._function("relax", 1)
         self.read_addresses = self._function("read_addresses", 2, ctypes.PYFUNCTYPE)
+        self.new_result = self._function("new_result", 4, ctypes.PYFUNCTYPE, ctypes.py_object)
 
     def _function(
         self, name: str, words: int, make: Any = ctypes.CFUNCTYPE, result: Any = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from uopc.backends import memory_plan
 from uopc.backends.cpu.size_code import evaluate
 from uopc.backends.cpu.structs import (
     NUMBERS,
@@ -20,7 +19,6 @@ from uopc.backends.cpu.structs import (
     STRUCTURES,
     UNKNOWN,
     WORDS,
-    WRITEABLE,
     global_table,
 )
 from uopc.backends.llvm.builder import (
@@ -38,18 +36,6 @@ from uopc.backends.llvm.builder import (
 )
 
 _STATE, _RECORD = PointerTo(STATE), PointerTo(RECORD)
-_PLAIN = 0x1 | 0x100 | WRITEABLE  # in C order, aligned
-
-
-def new_array(
-    incref: Operand, ndarray: Operand, record: Operand, address: Operand | None, flags: int
-) -> Operand:
-    """A new array of NumPy with the dtype and the sizes of a record, at an address or in memory of
-    its own."""
-    dtype, ndim, dims = record.dtype, record.field("ndim", I32), record.dims
-    incref(dtype)
-    make = global_table(ndarray.builder).new_array
-    return make(ndarray, dtype, ndim, dims, None, address, flags, None)
 
 
 # ------------------------------------------------------------ what a call gives
@@ -231,57 +217,6 @@ def duplicate(
     begin[0] = least
     end[0] = is_empty.select(least, most)
     b.ret(is_empty.select(g.nothing, copy.data))
-
-
-@function(OBJECT, OBJECT, _RECORD, WORDS, WORDS, I64)
-def apart(
-    b: Builder, new: Operand, record: Operand, begins: Operand, ends: Operand, n: Operand
-) -> None:
-    """A new array for a large result, or in its place one of other memory, if stores to it would
-    delay loads from `n` others that are large (see `memory_plan.py`). Null if there is no memory.
-    """
-    g, none, found = global_table(b), b.block(), b.block(I64)
-    room = b.alloca(I64)
-    b.leave(new.eq(None), none)
-    with b.when(is_ahead(new.data, begins, ends, n).eq(0)):
-        b.ret(new)
-    g.decref(new)
-    room[0] = record.nbytes + memory_plan.PAGE
-    ndarray, byte = g.ndarray, g.byte
-    g.incref(byte)
-    owner = g.new_array(ndarray, byte, 1, room, None, None, 0, None)
-    b.leave(owner.eq(None), none)
-    line = (owner.data + 63) & -64
-    with b.count_to(63) as k:
-        here = line + k * 64
-        b.check(is_ahead(here, begins, ends, n), found, here)
-    # Where there are so many arguments that each place is ahead of one, any place is as good.
-    (address,) = b.begin(found, line)
-    view = new_array(g.incref, ndarray, record, address.to(WORDS, "inttoptr"), _PLAIN)
-    with b.when(view.eq(None)):
-        g.decref(owner)
-        b.ret(None)
-    # It takes the reference to the owner, also where it fails.
-    with b.when(g.set_base(view, owner).ne(0)):
-        g.decref(view)
-        b.ret(None)
-    b.ret(view)
-    b.begin(none)
-    b.ret(None)
-
-
-@function(I1, I64, WORDS, WORDS, I64)
-def is_ahead(b: Builder, address: Operand, begins: Operand, ends: Operand, n: Operand) -> None:
-    """True if an address lies a little ahead of one of `n` large arrays, in their pages."""
-    yes = b.block()
-    with b.count_to(n) as i:
-        begin = begins[i]
-        is_large = (ends[i] - begin) > memory_plan.LARGE - 1
-        in_page = (address - begin) & memory_plan.PAGE - 1
-        b.leave(is_large & ((in_page - 1) < memory_plan.AHEAD - 1), yes)
-    b.ret(False)
-    b.begin(yes)
-    b.ret(True)
 
 
 # ------------------------------------------------------------ results

@@ -10,7 +10,7 @@ import time
 import weakref
 from array import array as packed
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from uopc.backends import memory_plan
 from uopc.backends.cpu import pool
 from uopc.backends.cpu.arguments import BoundArguments, KnownSizes, bind, shape_of
+from uopc.backends.cpu.array_memory import new_array
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
@@ -25,6 +26,8 @@ from uopc.backends.cpu.native import install
 from uopc.backends.cpu.structs import JUMP_WORDS, TOGETHER
 from uopc.backends.cpu.tracing import PREFIX, ChunkRun, Log
 from uopc.backends.plan import (
+    AnyArray,
+    AnyDtype,
     Dim,
     Exchange,
     Plan,
@@ -82,24 +85,14 @@ MOST_IN_A_ROW = 64
 _SAMPLES_OF_NOTHING = 10
 
 
-def _new_array(
-    plan: Plan, shape: tuple[int, ...], dtype: npt.DTypeLike, read: Sequence[int]
-) -> npt.NDArray[Any]:
-    """Memory for a result, where stores do not delay loads from these addresses on, if it is large.
-
-    `apart` in `on_request_ir.py` does the same for calls that Python does not see.
-    """
+def _new_result(
+    plan: Plan, shape: tuple[int, ...], dtype: AnyDtype, read: Sequence[int]
+) -> AnyArray:
+    """The array of a result."""
     try:
-        array = np.empty(shape, dtype)
+        return new_array(shape, dtype, read)
     except ValueError as error:
         raise UserError(f"{plan.name}: no array has the shape {shape}: {error}") from None
-    if array.nbytes < memory_plan.LARGE or not memory_plan.is_ahead(data_address(array), read):
-        return array
-    memory = np.empty(array.nbytes + memory_plan.PAGE, np.uint8)
-    begin = memory_plan.aligned(data_address(memory))
-    places = range(begin, begin + memory_plan.PAGE - memory_plan.ALIGNMENT, memory_plan.ALIGNMENT)
-    place = next((p for p in places if not memory_plan.is_ahead(p, read)), begin)
-    return np.ndarray(shape, dtype, memory, place - data_address(memory))
 
 
 def _scratch(nbytes: int) -> mmap.mmap:
@@ -305,7 +298,7 @@ class Runner:
             read.append(arena_address)
         try:
             outs = [
-                _new_array(plan, shape, result.dtype, read) if out is None else out
+                _new_result(plan, shape, result.dtype, read) if out is None else out
                 for result, shape, out in zip(plan.results, sizes.shapes, bound.outs, strict=True)
                 if result.source is None
             ]

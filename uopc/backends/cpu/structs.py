@@ -25,6 +25,7 @@ OBJECTS = PointerTo(OBJECT)
 _TYPES: dict[str, Type] = {
     "head": I64, "type": OBJECT, "tuple_items": OBJECT, "list_items": OBJECTS, "data": I64,
     "ndim": I32, "dims": WORDS, "strides": WORDS, "dtype": OBJECT, "flags": I32,
+    "memory_handler": OBJECT,
     "byte_order": I8, "type_number": I32,
 }  # fmt: skip
 _object.fields = {name: (OFFSETS[name], t) for name, t in _TYPES.items()}
@@ -43,16 +44,19 @@ FUNCTIONS = {
     "new_dict": ("PyDict_New", Signature(OBJECT)),
     "set_dict": ("PyDict_SetItem", Signature(I32, OBJECT, OBJECT, OBJECT)),
     "as_integer": ("PyLong_AsLongLongAndOverflow", Signature(I64, OBJECT, PointerTo(I32))),
+    "trace": ("PyTraceMalloc_Track", Signature(I32, I32, I64, I64)),
 }
 # NumPy's: dtype, rank, sizes, strides, address, flags, array that it is made for.
 _NEW_ARRAY = Signature(OBJECT, OBJECT, OBJECT, I32, WORDS, WORDS, WORDS, I32, OBJECT)
 # Slots of @globals. `stale`: the worker threads are gone (after a fork), so the next call takes the
 # slow path. `instance`: the offset of a program object's native fields. `nothing`: the memory of
-# arrays without elements, where a kernel may read in vain.
+# arrays without elements, where a kernel may read in vain. `allocator`: what the functions
+# `allocate` and `free` of NumPy take first. `memory_handler`: that of results (`memory_ir.py`).
 GLOBALS = Words(
     stale=I64, instance=I64, nothing=I64, ndarray=OBJECT, tuple=OBJECT, list=OBJECT, int=OBJECT,
-    float=OBJECT, numpy_int=OBJECT, out=OBJECT, byte=OBJECT, new_array=_NEW_ARRAY,
-    new_copy=Signature(OBJECT, OBJECT, I32), set_base=Signature(I32, OBJECT, OBJECT),
+    float=OBJECT, numpy_int=OBJECT, out=OBJECT, new_array=_NEW_ARRAY,
+    new_copy=Signature(OBJECT, OBJECT, I32), memory_handler=OBJECT, allocator=I64,
+    allocate=Signature(I64, I64, I64), free=Signature(VOID, I64, I64, I64),
     **{name: signature for name, (_, signature) in FUNCTIONS.items()},
 )  # fmt: skip
 
@@ -66,6 +70,8 @@ NUMBERS = {"wide_float": 1, "narrow_float": 2, "wide_int": 3, "narrow_int": 4}
 WRITEABLE = 0x400
 STRUCTURES = {"single": 0, "tuple": 1, "list": 2, "dict": 3}
 
+# What stands before the elements of a result: the block of memory that they are in.
+BLOCK = Words(begin=I64, nbytes=I64)
 # Which size of an array gives a variable; an instruction of sizes and a word that one of them fills
 # in (see `size_code.py`).
 DIM_INPUT = Words(argument=I64, axis=I64, variable=I64)

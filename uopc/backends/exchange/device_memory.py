@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from uopc.backends.cpu.arguments import shape_of
+from uopc.backends.cpu.array_memory import new_array
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.runner import NOTHING
 from uopc.backends.plan import AnyArray, AnyDtype, Exchange, Plan, Pointer, value_of
@@ -42,7 +43,7 @@ class HostMemory:
     """Memory of this process."""
 
     def new(self, dims: Sequence[int], dtype: AnyDtype) -> AnyArray:
-        return np.empty(dims, dtype)
+        return new_array(dims, dtype)
 
     def at(self, address: int, dims: Sequence[int], dtype: AnyDtype) -> AnyArray:
         nbytes = math.prod(dims) * dtype.itemsize

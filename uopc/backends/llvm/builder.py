@@ -42,7 +42,7 @@ class Struct(Type):
 
     def __init__(self, size: int, fields: Mapping[str, tuple[int, Type]]) -> None:
         super().__init__(f"[{size} x i8]")
-        self.fields = fields
+        self.size, self.fields = size, fields
 
     def offset(self, field: str) -> int:
         return self.fields[field][0]

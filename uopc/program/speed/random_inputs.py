@@ -10,6 +10,7 @@ from uopc.backends.cpu.arguments import shape_of
 from uopc.backends.plan import AnyArray, Plan
 from uopc.errors import UserError
 from uopc.ir.core import dtypes
+from uopc.ir.core.data.blocks import new_array
 
 # Lengths that a variable gets if nobody gives a value.
 DEFAULT_LENGTH = 256
@@ -51,12 +52,15 @@ def sizes_of(plan: Plan, arrays: Mapping[int, AnyArray]) -> dict[str, int]:
 
 def random_arrays(plan: Plan, values: Mapping[str, int]) -> list[AnyArray]:
     """An array for each argument, the same each time: floats in 0.5..1.5 (their logarithm and root
-    exist), integers in 0..3 (small enough for indices), booleans."""
+    exist), integers in 0..3 (small enough for indices), booleans. Each begins at a cache line, as
+    results do."""
     rng = np.random.default_rng(0)
     made: list[AnyArray] = []
     for argument in plan.arguments:
         shape, dtype = shape_of(argument.shape, values), argument.dtype
         kind = dtypes.from_numpy(dtype)
         drawn = rng.random(shape, np.float32) + 0.5 if kind.is_float else rng.integers(0, 4, shape)
-        made.append((drawn > 1 if kind is dtypes.bool_ else drawn).astype(dtype))
+        array = new_array(shape, dtype)
+        array[...] = (drawn > 1 if kind is dtypes.bool_ else drawn).astype(dtype)
+        made.append(array)
     return made

@@ -10,6 +10,7 @@ axes keep their order. Missing elements of a chunk's last block are zero.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,13 @@ def fits(order: Order, dims: tuple[int | None, ...]) -> bool:
 
 def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
     """Memory that begins at a cache line, with any content."""
-    whole = np.empty(nbytes + LINE, np.uint8)
-    begin = -whole.ctypes.data % LINE
-    return whole[begin : begin + nbytes]
+    return new_array((nbytes,), np.uint8)
+
+
+def new_array(shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array with any content that begins at a cache line."""
+    memory = np.empty(math.prod(shape) * np.dtype(dtype).itemsize + LINE, np.uint8)
+    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % LINE)
 
 
 def blocked(array: npt.NDArray[Any], order: Order) -> npt.NDArray[Any]:
