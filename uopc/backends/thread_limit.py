@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from uopc import config
-from uopc.backends import detect
 
 limit: int | None = None  # None: each program takes as many threads as it was compiled for
 on_change: list[Callable[[], None]] = []
@@ -20,6 +19,8 @@ on_change: list[Callable[[], None]] = []
 
 def usual() -> int:
     """The threads of a program that is compiled without `threads=`."""
+    from uopc.backends import detect  # the import of uopc needs no facts of processors
+
     return config.from_environment().threads or detect.cores()
 
 

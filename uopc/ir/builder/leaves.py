@@ -6,9 +6,9 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +38,7 @@ def record_origins(on: bool) -> None:
     _record_origins = on
 
 
-@dataclass(frozen=True)
-class MakerPlace:
+class MakerPlace(NamedTuple):
     """The origin of nodes that no Python line made: a file, and a name in it. It has the attributes
     of a code object that messages read."""
 

@@ -12,7 +12,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from uopc import forks
@@ -73,13 +72,13 @@ _held: list[list[Any] | dict[Any, Any]] = []
 _memos: list[_Memo] = []
 
 
-@dataclass
 class _Memo:
     """The answers of a memo, and a function that makes the memo keep answers in another dict."""
 
-    name: str
-    known: dict[Any, Any]
-    keep_in: Callable[[dict[Any, Any]], None]
+    def __init__(
+        self, name: str, known: dict[Any, Any], keep_in: Callable[[dict[Any, Any]], None]
+    ) -> None:
+        self.name, self.known, self.keep_in = name, known, keep_in
 
     def use(self, known: dict[Any, Any]) -> None:
         self.known = known

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
@@ -71,8 +69,7 @@ def _kind(op: Op, dtype: DType) -> int:
     return zlib.crc32(f"{op.name} {dtype.name} {dtype.lanes}".encode())
 
 
-@dataclass(frozen=True)
-class Fingerprint:
+class Fingerprint(NamedTuple):
     """The digest of a graph, its number of nodes, and its constant arrays by content hash."""
 
     digest: str
@@ -86,6 +83,8 @@ def fingerprint(root: UOp, of_files: bool = True) -> Fingerprint:
     Arrays count by content, and arrays in files by their place; by shape if `of_files` is False,
     because each machine may have a copy. The origin of nodes does not count.
     """
+    import hashlib  # with OpenSSL: a compile needs it, the import of uopc does not
+
     place: dict[UOp, int] = {}
     arrays: dict[str, npt.NDArray[Any]] = {}
     lines: list[str] = []

@@ -10,8 +10,7 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from uopc.ir.core.uop import UOp, set_origin
 
@@ -24,8 +23,7 @@ class Cause(Protocol):
         """A name and the source line."""
 
 
-@dataclass(frozen=True, slots=True)
-class PassFunction:
+class PassFunction(NamedTuple):
     """The function that a pass calls with each node of a graph."""
 
     function: Callable[..., UOp | None]
@@ -42,8 +40,7 @@ class PassFunction:
         return f"{name.replace('.<locals>', '')} ({line})"
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
+class Fired(NamedTuple):
     """One rewrite, as given to a listener."""
 
     rewrite: str

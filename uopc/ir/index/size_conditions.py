@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from uopc.errors import UserError
 from uopc.ir.core import bounds, calls, dtypes, shapes, walk
@@ -24,8 +23,7 @@ from uopc.ir.index.dims import dim_uop
 Relation = Literal["equal", "at most", "below"]
 
 
-@dataclass(frozen=True)
-class SizeCondition:
+class SizeCondition(NamedTuple):
     """`left` is equal to, at most, or below `right`: index expressions over variables. `node`: the
     node that relies on the condition; `what`: its operation."""
 

@@ -10,8 +10,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,18 +32,17 @@ _ROUNDINGS: Final[dict[str, Callable[[Floats], Floats]]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _ResizedAxis:
-    """An axis that is resized from `size` to `count` elements; `scale` is about count / size."""
+class _ResizedAxis(NamedTuple):
+    """An axis that is resized from `size` to `length` elements; `scale` is about length / size."""
 
     size: int
-    count: int
+    length: int
     scale: float
     crop: tuple[float, float]
 
     @property
     def whole(self) -> float:
-        """The count before rounding down."""
+        """The length before rounding down."""
         return self.scale * self.size
 
 
@@ -87,7 +85,7 @@ def resize(
     given = a.dtype if mode == "nearest" or a.dtype.is_float else dtypes.float32
     x = a if mode == "nearest" else cast(a, dtypes.accumulator(given))
     for axis, along in zip(which, found):
-        if along.count == along.size and along.scale == 1.0 and along.crop == (0.0, 1.0):
+        if along.length == along.size and along.scale == 1.0 and along.crop == (0.0, 1.0):
             continue
         at = _places(along, coordinates)
         if choose is not None:
@@ -168,19 +166,19 @@ def _axis(
 
 # ---------------------------------------------------------------- places and weights
 def _places(a: _ResizedAxis, coordinates: str) -> Floats:
-    i = np.arange(a.count, dtype=np.float64)
+    i = np.arange(a.length, dtype=np.float64)
     centre = (i + 0.5) / a.scale
     ends = (0.0, 1.0) if coordinates == "align_corners" else a.crop
     if coordinates in ("align_corners", _CROPPED):
         begin, end = ends[0] * (a.size - 1), ends[1] * (a.size - 1)
-        if a.count == 1:
+        if a.length == 1:
             alone = 0.0 if coordinates == "align_corners" else (begin + end) / 2
-            return np.full(a.count, alone)
+            return np.full(a.length, alone)
         return begin + i * ((end - begin) / (a.whole - 1))
     named = {
         "half_pixel": centre - 0.5, "tf_half_pixel_for_nn": centre, "asymmetric": i / a.scale,
-        "pytorch_half_pixel": centre - 0.5 if a.count > 1 else np.zeros(1),
-        "half_pixel_symmetric": a.size / 2 * (1 - a.count / a.whole) + centre - 0.5,
+        "pytorch_half_pixel": centre - 0.5 if a.length > 1 else np.zeros(1),
+        "half_pixel_symmetric": a.size / 2 * (1 - a.length / a.whole) + centre - 0.5,
     }  # fmt: skip
     if coordinates not in named:
         known = ", ".join([*named, "align_corners", _CROPPED])

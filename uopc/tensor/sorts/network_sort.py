@@ -15,7 +15,7 @@ values are read at the places at the end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from uopc.ir.builder import alu, kernel, leaves
 from uopc.ir.builder.fold import cast
@@ -35,8 +35,7 @@ Element = tuple[UOp, ...]  # a key; or a key and a place, where one integer cann
 Pairs = list[tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class SortKeys:
+class SortKeys(NamedTuple):
     """The order of values, given by unsigned integers of `bits` bits. `exact`: each key stands for
     one value, which `value` restores."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from uopc.ir.builder import kernel, leaves
 from uopc.ir.builder.fold import cast
@@ -27,8 +27,7 @@ from uopc.tensor import creation, elementwise
 _DIGIT = 8  # bits: the counters of all digits of 64 bits are 8 KiB, which the nearest cache holds
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """The order of a sort: by `key`, an unsigned integer of `bits` bits per value."""
 
     bits: int

@@ -6,7 +6,6 @@ copied.
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from typing import Any
 
@@ -27,6 +26,8 @@ def register(array: npt.NDArray[Any]) -> DataArg:
 
     UserError if the array is in a file that changed since it was opened.
     """
+    import hashlib  # see `serialize.fingerprint`
+
     found = files.placed(array)
     if found is not None:
         place, shown = found

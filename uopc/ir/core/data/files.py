@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import math
 import mmap
 import os
@@ -85,6 +84,8 @@ class FilePlace:
     @property
     def key(self) -> str:
         """A digest, in the form of a content hash."""
+        import hashlib  # see `serialize.fingerprint`
+
         return hashlib.blake2b(f"file {self!r}".encode(), digest_size=8).hexdigest()
 
     def as_text(self) -> str:
