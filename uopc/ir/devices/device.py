@@ -80,9 +80,12 @@ def devices(root: UOp) -> _Known:
     return known
 
 
+NAMING = (Ops.COPY, Ops.PARAM, Ops.BUFFER)  # the ops whose arg has a device
+
+
 def names_one(u: UOp) -> bool:
     """True for a node that names the device of its value."""
-    return u.op is Ops.COPY or (u.op in (Ops.PARAM, Ops.BUFFER) and u.arg.device != "")
+    return u.op is Ops.COPY or (u.op in NAMING and u.arg.device != "")
 
 
 def on_several(root: UOp) -> _Known:

@@ -77,7 +77,7 @@ def _problems(
     if level is not TENSOR and root.op is not wanted:
         yield root, "legal-op", f"the root is {root.op.name}, expected {wanted.name}"
     yield from _problems_of_nodes(root, nodes, level, outside)
-    for name, check_graph in _GRAPH_CHECKS.items():
+    for name, check_graph in _GRAPH_CHECKS:
         if _holds(name, level) and (given or name not in _OF_GIVEN_GRAPHS):
             for u, problem in check_graph(root, nodes):
                 yield u, name, problem
@@ -275,7 +275,7 @@ def _arguments_fit(root: UOp, nodes: list[UOp]) -> Problems:
                 yield u, problem
 
 
-def _operands_fit(nodes: list[UOp]) -> Problems:
+def _operands_fit(root: UOp, nodes: list[UOp]) -> Problems:
     """Check that the FUNCTION of an APPLY is arithmetic on NUMBERs that the operands fit."""
     bodies: dict[UOp, list[UOp]] = {}
     for u in nodes:
@@ -311,11 +311,6 @@ def _argument(param: UOp, args: tuple[UOp, ...], stored: bool) -> str | None:
     return None
 
 
-def _all_fit(root: UOp, nodes: list[UOp]) -> Problems:
-    yield from _arguments_fit(root, nodes)
-    yield from _operands_fit(nodes)
-
-
 def _loops_enclose(root: UOp, nodes: list[UOp]) -> Problems:
     """Check that loops around calls are of kind outer, and that each encloses consecutive calls."""
     ended: set[UOp] = set()
@@ -339,11 +334,14 @@ def _loops_enclose(root: UOp, nodes: list[UOp]) -> Problems:
 def _written_storage(root: UOp, nodes: list[UOp]) -> Problems:
     """Check that a STORE writes to storage. A tensor graph may store to a value: an AFTER of the
     value then shows a copy with the store. An AFTER of another value has nothing to wait for."""
+    found = [u for u in nodes if u.op is Ops.STORE or u.op is Ops.AFTER]
+    if not found:
+        return
     whole = level_of(root) is TENSOR
     stems, known = _stems(nodes), dict[UOp, UOp]()
-    written = {stems[u.src[0]] for u in nodes if whole and u.op is Ops.STORE}
-    for u in nodes:
-        if u.op is not Ops.STORE and not (whole and u.op is Ops.AFTER):
+    written = {stems[u.src[0]] for u in found if whole and u.op is Ops.STORE}
+    for u in found:
+        if u.op is Ops.AFTER and not whole:
             continue
         stem = stems[u.src[0]]
         is_storage = stem.op.is_storage or stem.op in _MADE_STORAGE or stem in written
@@ -379,15 +377,16 @@ def _one_integer(root: UOp, nodes: list[UOp]) -> Problems:
 
 # Bounds may prove these of a graph as it is given, and no longer of loops that a pass has cut.
 _OF_GIVEN_GRAPHS = ("reads-ordered", "written-storage")
-_GRAPH_CHECKS: dict[str, Callable[[UOp, list[UOp]], Problems]] = {
-    "range-closed-once": _closed_once,
-    "ranges-nest": _nested,
-    "reads-ordered": _reads_ordered,
-    "written-storage": _written_storage,
-    "balanced-loops": _balanced,
-    "defined-before-use": _defined_before_use,
-    "threads-meet": _threads_meet,
-    "operand-count": _all_fit,
-    "outer-loops": _loops_enclose,
-    "result-dtype": _one_integer,
-}
+_GRAPH_CHECKS: tuple[tuple[str, Callable[[UOp, list[UOp]], Problems]], ...] = (
+    ("range-closed-once", _closed_once),
+    ("ranges-nest", _nested),
+    ("reads-ordered", _reads_ordered),
+    ("written-storage", _written_storage),
+    ("balanced-loops", _balanced),
+    ("defined-before-use", _defined_before_use),
+    ("threads-meet", _threads_meet),
+    ("operand-count", _arguments_fit),
+    ("operand-count", _operands_fit),
+    ("outer-loops", _loops_enclose),
+    ("result-dtype", _one_integer),
+)

@@ -9,7 +9,7 @@ from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR, Level
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.devices.device import named, names_one
+from uopc.ir.devices.device import NAMING, named, names_one
 from uopc.ir.index import size_conditions
 
 
@@ -50,12 +50,14 @@ class GraphFacts:
     @cached_property
     def variables(self) -> list[UOp]:
         """The VARIABLEs, including those of hand-written kernels."""
-        return walk.variables(self.graph)
+        if self.of(Ops.CALL):
+            return walk.variables(self.graph)
+        return sorted(self.of(Ops.VARIABLE), key=lambda v: str(v.arg.name))
 
     @cached_property
     def naming(self) -> list[UOp]:
         """The nodes that name a device."""
-        return [u for u in self.nodes if names_one(u)]
+        return [u for u in self.of(*NAMING) if names_one(u)]
 
     @property
     def devices(self) -> tuple[str, ...]:
