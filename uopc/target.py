@@ -81,7 +81,7 @@ class Target:
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
     last_cache_bytes: int = 32 << 20  # the last level, all cores'
-    stream_bytes: int = 16  # alignment of stores past the caches: that of NumPy's arrays
+    stream_bytes: int = 16  # least alignment of stores past the caches: that of NumPy's arrays
     gpu: Gpu | None = None
     fuses_sums: bool = True  # if MULACC is an instruction, products move into their sums
     stack_bytes: int | None = None  # for a kernel's buffers; None: see `KernelArg`

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from tests.by_hand import apply_opt, plain_kernel, with_opts
 from tests.machines import MACHINES, runnable
 from uopc.driver import lower_only
 from uopc.ir.core.args import Opt
+from uopc.ir.core.data.blocks import new_array
 from uopc.passes.optimize.opts.legality import Refused
 
 CPUS = runnable("", "x86-64-v3")
@@ -41,7 +44,8 @@ def test_any_vectors_to_any_place(cpu, dtype, blocks, width, offset):
     a = RNG.integers(0, 2, n).astype(dtype)
     t = getattr(uopc.dtypes, dtype)
     graph = uopc.param("a", (n,), t).cast(uopc.dtypes.float32).exp().cast(t)
-    room = np.full(n + 64, 1, dtype)
+    room = new_array((n + 64,), dtype)
+    room[...] = 1
     out = room[offset : offset + n]
     opts = [Opt("VECTOR", 0, width)]
     wanted, again = np.zeros_like(a), [*opts, Opt("NONTEMPORAL", 0, 0)] if blocks > 1 else opts
@@ -51,13 +55,36 @@ def test_any_vectors_to_any_place(cpu, dtype, blocks, width, offset):
     assert (room[:offset] == 1).all() and (room[offset + n :] == 1).all()
 
 
-def test_two_versions_and_a_fence():
+@pytest.mark.parametrize(
+    ("lanes", "alignments"), [(4, [16]), (8, [32, 16]), (16, [64, 16]), (32, [64, 16])]
+)
+def test_a_version_for_results_one_for_numpy_and_one_for_parts_of_arrays(lanes, alignments):
     graph = uopc.param("a", (1 << 12,)) * 2.0
-    streaming = program(graph, [Opt("VECTOR", 0, 8), Opt("NONTEMPORAL", 0, 0)]).kernels[0].source
-    assert streaming.count("!nontemporal !0") == 1
-    assert streaming.count("define internal") == 2
+    made = program(graph, [Opt("VECTOR", 0, lanes), Opt("NONTEMPORAL", 0, 0)]).kernels[0].source
+    assert re.findall(r"align (\d+), !nontemporal !0", made) == [str(n) for n in alignments]
+    assert made.count("define internal") == len(alignments) + 1
     plain = program(graph, [Opt("VECTOR", 0, 8)]).kernels[0].source
     assert "nontemporal" not in plain and "define internal" not in plain
+
+
+def test_rows_at_multiples_of_16_bytes_are_stored_in_pieces():
+    graph = uopc.param("x", (8, 16)).pad(((0, 0), (4, 4))) * 2.0  # 24 elements a row
+    opts = [Opt("PEEL", 1, 4), Opt("PEEL", 2, 16), Opt("VECTOR", 2, 16), Opt("NONTEMPORAL", 0, 0)]
+    source = program(graph, opts).kernels[0].source
+    assert set(re.findall(r"align (\d+), !nontemporal", source)) == {"16"}
+
+
+@pytest.mark.parametrize("offset", [0, 16, 32, 48, 4])
+def test_the_version_that_runs_needs_no_more_than_the_storage_has(offset):
+    """A processor refuses such a store elsewhere."""
+    n = 1 << 12
+    made = program(
+        uopc.param("a", (n,)) * 2.0, [Opt("VECTOR", 0, 16), Opt("NONTEMPORAL", 0, 0)]
+    )  # fmt: skip
+    out = new_array((n + 16,), "f4")[offset // 4 :][:n]
+    a = RNG.random(n, "f4")
+    made(s0=out, s1=a)
+    np.testing.assert_array_equal(out, a * 2)
 
 
 def test_rows_that_are_not_aligned_are_stored_through_the_caches():
