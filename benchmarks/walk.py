@@ -20,7 +20,8 @@ from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import intern
 from uopc.ir.nest.nest import nest_of
-from uopc.passes.optimize.opts.table import apply_opt
+from uopc.passes.optimize.opts import table
+from uopc.passes.optimize.opts.substitution import Tiled
 
 SECONDS = 0.4  # a measurement: the least time of as many calls as fit, two at least
 
@@ -60,7 +61,7 @@ def walk(title: str, graph: uopc.UOp, flops: float, *arrays: np.ndarray) -> None
         if n:
             axis = nest_of(changed).axes[opts[n - 1].axis]
             on = f"{axis.arg.kind} of {axis.src[0].render(simplify=False)}"
-            changed = apply_opt(changed, opts[n - 1])
+            changed = table.apply(Tiled(changed), opts[n - 1]).kernel
         asked = intern(kernel.op, kernel.dtype, kernel.src, KernelArg("k", opts[:n]))
         program = uopc.compile(asked, threads=1)
         out, *rest = [np.zeros(p.shape, p.dtype.numpy) for p in program.inputs]

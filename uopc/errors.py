@@ -122,7 +122,7 @@ class Unsupported(Error):
     Examples:
         >>> uopc.compile(uopc.param("x", (3,)) * 2, device="cuda:sm_80", beam=2)
         Traceback (most recent call last):
-        uopc.errors.Unsupported: beam (UOPC_BEAM): a search measures, and cuda:sm_80 has PTX alone
+        uopc.errors.Unsupported: beam (UOPC_BEAM): a search measures, which cuda:sm_80 cannot
     """
 
 

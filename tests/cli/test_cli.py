@@ -57,7 +57,7 @@ def test_options_that_do_not_fit_the_input(run, softmax, options):
 def test_earlier_stage_than_the_file(run, softmax):
     run("dump", softmax, "--out", "stages")
     result = run("dump", "stages/70_optimize.uop", "--at", "rangeify")
-    assert result.code == 1 and "this run has no stage 'rangeify'; it has optimize" in result.err
+    assert result.code == 1 and "unknown stage 'rangeify'; this run has optimize" in result.err
 
 
 def test_bad_environment(run, softmax, monkeypatch):

@@ -143,7 +143,7 @@ def test_at_c_says_what_c_has_no_code_for(run, tmp_path):
     (tmp_path / "gpu.py").write_text(PROGRAM % "cuda:sm_90", "utf-8")
     lines = good(run("dump", "gpu.py:prog", "--at", "c")).splitlines()
     told = [s for s in lines if s.startswith(('#error "E_', '#error "r_'))]
-    assert len(told) == 1 and told[0].endswith(': c: no code for the threads of a GPU"')
+    assert len(told) == 1 and told[0].endswith(': c: a kernel of a GPU has no C code"')
     assert run("dump", "gpu.py:prog", "--out", "s").code == 0
     assert list((tmp_path / "s").glob("*.ptx")) and not list((tmp_path / "s").glob("*.c"))
 
@@ -385,9 +385,9 @@ BAD = {
     "two graphs": ("y = x + 1\nz = x * 2", "a.py", "a.py offers y, z: choose one, such as a.py:y"),
     "no graph": ("n = 1", "a.py", "expected a UOp at module level"),
     "no such name": ("n = 1", "a.py:y", "a.py defines no 'y'"),
-    "not a graph": ("n = 1", "a.py:n", "a.py: n is int, expected a graph"),
-    "needs arguments": ("def f(a):\n    return a", "a.py:f", "nor a function without parameters"),
-    "returns none": ("def f():\n    pass", "a.py", "a.py: f() is NoneType, expected a graph"),
+    "not a graph": ("n = 1", "a.py:n", "a.py: n: expected a graph of UOps, got int"),
+    "needs arguments": ("def f(a):\n    return a", "a.py:f", "or a function without parameters"),
+    "returns none": ("def f():\n    pass", "a.py", "a.py: f(): expected a graph of UOps"),
     "shapes": (
         "graph = x @ x",
         "a.py",

@@ -98,7 +98,7 @@ def checked(places: Iterable[corpus.Place], options: dict[str, Any], cc: str) ->
                 wrong = why = exported(place, folder, **options)
             except (Unsupported, UserError) as error:
                 wrong = why = str(error).partition(": choose")[0]
-                if isinstance(error, UserError) and "examples of over" not in why:
+                if isinstance(error, UserError) and "examples must be at most" not in why:
                     why = "bad"
             if not wrong:
                 wrong = compiled_and_run(folder, cc, *sanitized(cc), *march)

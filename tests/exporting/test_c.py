@@ -303,7 +303,7 @@ def test_functions_of_the_c_library(t: Any, tmp_path: Path) -> None:
 def test_functions_of_the_c_library_are_for_c(tmp_path: Path) -> None:
     x = uopc.param("x", (3,))
     for options in ({}, {"kind": "c", "examples": [floats(3)]}):
-        with pytest.raises(Unsupported, match="math='libm' is for kind='c'"):
+        with pytest.raises(Unsupported, match="math='libm' needs kind='c'"):
             uopc.export(x.sin(), tmp_path / "f", math="libm", **options)
     with pytest.raises(UserError, match="unknown math 'fast'; choose own, libm"):
         uopc.export(x.sin(), tmp_path / "f", math="fast")
@@ -318,9 +318,9 @@ def test_wrong_flags_do_not_compile(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     x = uopc.param("x", (3,))
-    with pytest.raises(UserError, match="c11 has no vectors: name another target"):
+    with pytest.raises(UserError, match="c11 has no vectors: choose another target"):
         uopc.export(x, tmp_path / "f", kind="c", vectors=True)
-    with pytest.raises(UserError, match="target='c11' is for kind='c'"):
+    with pytest.raises(UserError, match="target='c11' needs kind='c'"):
         uopc.export(x, tmp_path / "f", target="c11")
 
 

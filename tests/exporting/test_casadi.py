@@ -169,12 +169,12 @@ def test_refusals(tmp_path: Path) -> None:
     cases = [
         (UserError, "CasADi refuses a function called 'jac'", x * 2, {"name": "jac"}),
         (UserError, "CasADi refuses a function called 'a__b'", x * 2, {"name": "a__b"}),
-        (Unsupported, "y is float32; cast it", uopc.param("y", (3,)) * 2, {}),
-        (Unsupported, "z has the shape", uopc.param("z", (n,), F8) * 2, {}),
-        (Unsupported, "write no input", x.assign(x * 2), {}),
-        (UserError, "j is csr; csc", {"j": uopc.jacobian(x * x, x, format="csr")}, {}),
+        (Unsupported, "y must be float64 for CasADi, got float32", uopc.param("y", (3,)) * 2, {}),
+        (Unsupported, "z must be a matrix of known sizes", uopc.param("z", (n,), F8) * 2, {}),
+        (Unsupported, "must not write an input", x.assign(x * 2), {}),
+        (UserError, "j must be csc for CasADi, got csr", {"j": uopc.jacobian(x * x, x, format="csr")}, {}),
         (UserError, "unknown abi 'matlab'; choose uopc, casadi", x * 2, {"abi": "matlab"}),
-        (UserError, "a self-test is for abi='uopc'", x * 2, {"examples": [np.ones(3)]}),
+        (UserError, "examples need abi='uopc'", x * 2, {"examples": [np.ones(3)]}),
     ]
     for error, words, made, options in cases:
         with pytest.raises(error, match=words):

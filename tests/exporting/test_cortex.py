@@ -122,7 +122,7 @@ def test_sizes_have_32_bits(target: str, tmp_path: Path) -> None:
         uopc.export(x * 2, tmp_path / "g", target=target)
     y = uopc.param("y", (1 << 20,))
     much = (y.reshape(1 << 20, 1) + uopc.param("z", (1 << 10,))).contiguous()
-    with pytest.raises(Unsupported, match="bytes of memory for work"):
+    with pytest.raises(Unsupported, match="the function needs"):
         uopc.export(much.sum(axis=0) + much.sum(axis=1)[: 1 << 10], tmp_path / "g", target=target)
 
 

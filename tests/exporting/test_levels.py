@@ -203,12 +203,12 @@ def test_the_answers_of_processors(best: str) -> None:
 @pytest.mark.parametrize(
     ("error", "words", "target", "more"),
     [
-        (UserError, "'aarch64' is none", ["x86-64", "aarch64"], {}),
-        (UserError, "3 is none", ["x86-64", 3], {}),
+        (UserError, "'aarch64' is not a level", ["x86-64", "aarch64"], {}),
+        (UserError, "3 is not a level", ["x86-64", 3], {}),
         (UserTypeError, "a name or a list of names", [], {}),
         (UserTypeError, "a name or a list of names", 3, {}),
         (Unsupported, "one level at a time", LEVELS, {"kind": "c"}),
-        (Unsupported, "of each alone", LEVELS, {"examples": [[1, 2, 3]]}),
+        (Unsupported, "for one target", LEVELS, {"examples": [[1, 2, 3]]}),
     ],
 )
 def test_bad_levels(error: Any, words: str, target: Any, more: Any, tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_changed_manifest_is_refused(tmp_path: Path) -> None:
     for changed in ([], LEVELS[:2], 3, None):
         target = whole["target"] | {"levels": changed}
         file.write_text(json.dumps(whole | {"target": target}), "utf-8")
-        with pytest.raises(UserError, match="it was changed"):
+        with pytest.raises(UserError, match="was changed: the library"):
             uopc.load_exported(tmp_path / "f.so")
 
 

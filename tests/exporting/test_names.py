@@ -42,7 +42,7 @@ def includes(*names: str) -> str:
 def test_functions_that_would_be_something_else_are_refused(name: str, tmp_path: Path) -> None:
     """And the name that the message proposes is taken."""
     x = uopc.param("x", (3,))
-    with pytest.raises(UserError, match="as name= or as the name of the file") as got:
+    with pytest.raises(UserError, match="by name= or by the name of the file") as got:
         uopc.export(x * 2, tmp_path / name, kind="c")
     proposed = re.findall(r"such as '(\w+)'", str(got.value))[0]
     assert not reserved(proposed)

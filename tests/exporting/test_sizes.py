@@ -68,9 +68,9 @@ def test_graphs_compute_the_same(given: dict[str, Any]) -> None:
 
 def test_a_size_out_of_its_bounds_or_of_no_graph() -> None:
     request = prepare(GRAPHS[0], None, True, 1, None, config.current())
-    for name, size, message in (("n", 5000, "n=5000 is not within 1:4096"),
-                                ("m", (0, 4), "m=0:4 is not within 1:10"),
-                                ("k", 1, "no size 'k'; the sizes of the graph: n, m")):  # fmt: skip
+    for name, size, message in (("n", 5000, "n must be within 1:4096, got 5000"),
+                                ("m", (0, 4), "m must be within 1:10, got 0:4"),
+                                ("k", 1, "unknown size 'k'; the sizes")):  # fmt: skip
         with pytest.raises(UserError, match=message):
             sizes.given(request, {name: size})
 

@@ -345,7 +345,7 @@ def test_the_manifest_has_them_and_promises_them(tmp_path: Path) -> None:
     whole = json.loads(file.read_text("utf-8"))
     whole["sparse"][0]["row"][0] = 1
     file.write_text(json.dumps(whole), "utf-8")
-    with pytest.raises(UserError, match="it was changed"):
+    with pytest.raises(UserError, match="was changed: the library"):
         uopc.load_exported(tmp_path / "f.so")
 
 

@@ -94,7 +94,7 @@ GRAPHS = {
     "text as operand": (TypeError, ["NumPy array", "str"], lambda: x + "a"),
     "complex": (TypeError, ["complex"], lambda: x + 1j),
     "objects": (TypeError, ["constant", "object"], lambda: uopc.constant(np.array([None]))),
-    "name": (ValueError, ["can be printed", "'a\\nb'"], lambda: uopc.param("a\nb", (3,))),
+    "name": (ValueError, ["a printable string", "'a\\nb'"], lambda: uopc.param("a\nb", (3,))),
     "reserved name": (ValueError, ["'out'"], lambda: uopc.param("out", (3,))),
     "bounds": (ValueError, ["variable n", "5, 1"], lambda: uopc.variable("n", 5, 1)),
     "assign to an expression": (ValueError, ["assign", "add"], lambda: (x + 1).assign(x)),

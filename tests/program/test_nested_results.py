@@ -184,8 +184,8 @@ def test_commands_take_them(tmp_path: Path, capsys: Any, command: str, name: str
     ("name", "message"),
     [
         ("never", "a function of jit with no program: call it in the file with arguments"),
-        ("often", "of one kind, or name one, such as program = often.program(*args)"),
-        ("wrong", "wrong().new.1 is str, expected a graph of UOps"),
+        ("often", "of one kind, or give a program a name, such as program = often.program(*args)"),
+        ("wrong", "wrong().new.1: expected a graph of UOps, got str"),
     ],
 )
 def test_commands_say_what_is_missing(

@@ -178,7 +178,7 @@ def test_what_is_no_rule_is_refused() -> None:
         result({"lower": SEVENS})
     with pytest.raises(TypeError, match="rules must be a PatternMatcher, a rule, a list"):
         result({"expand": 3})
-    with pytest.raises(TypeError, match="must take a node, and may take ctx"):
+    with pytest.raises(TypeError, match="must take one argument, the node, and maybe ctx"):
         result(lambda a, b: None)
 
 
@@ -199,7 +199,7 @@ WRONG: dict[str, tuple[str, Any]] = {
             else None
         ),
     ),
-    "is new: rules add no arguments": (
+    "is new: rules must not add arguments": (
         "rangeify",
         lambda u: uopc.param("y", (37,)) if u.op is Ops.PARAM else None,
     ),

@@ -214,7 +214,7 @@ def test_export_and_import(folder, tmp_path, capsys):
     content["machines"][0]["made"] = 1.0
     (tmp_path / "found.json").write_text(json.dumps(content), "utf-8")
     assert main(["tune", "--import", file]) != 0
-    assert "not what" in capsys.readouterr().err
+    assert "expected a file that" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", [

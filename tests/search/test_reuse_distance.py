@@ -124,7 +124,7 @@ def test_what_is_refused():
     for call, words in (
         (lambda: Cache(0, 1e9, 1e9), "nbytes must be a positive number, got 0"),
         (lambda: Cache(8, 1e9, None), "writing must be a positive number, got None"),
-        (lambda: Machine(1, 1, Link(1, 1), caches=(cache, cache)), "caches must be from near"),
+        (lambda: Machine(1, 1, Link(1, 1), caches=(cache, cache)), "caches must grow from near"),
         (lambda: Machine(1, 1, Link(1, 1), caches=(3,)), r"expected a uopc.distributed.Cache"),
         (lambda: NEAR.faster(0), "times must be a positive number, got 0"),
     ):

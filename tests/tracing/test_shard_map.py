@@ -162,12 +162,12 @@ def test_what_it_refuses():
 
     for call, words in (
         (on(same, P(None, None, "m")), "3 entries for 2 dimensions"),
-        (on(same, P("n")), "no mesh axis 'n'; there are 'm'"),
-        (on(same, P("m"), P("n")), "no mesh axis 'n'"),
+        (on(same, P("n")), "unknown mesh axis 'n'; choose 'm'"),
+        (on(same, P("m"), P("n")), "unknown mesh axis 'n'"),
         (on(same, P("m"), P("m"), np.zeros(6)), r"argument 0: \(6\) .* 4 must divide .*; marks"),
         (on(same, P("m"), P("m"), uopc.param("s", (SIZE,))), "must be a number; marks"),
         (on(same, P("m"), P()), "differs between devices along 'm'"),
-        (on(same, (P("m"), P())), "does not fit the containers"),
+        (on(same, (P("m"), P())), "must have the containers"),
         (on(lambda x: x.shard(P("m")), P(), P(), uopc.param("x", (4,))), "values inside are parts"),
         (on(lambda x: uopc.psum(x, "n")), "psum: unknown mesh axis 'n'"),
         (on(lambda x: uopc.psum(x, ("m", "m"))), "names an axis twice"),

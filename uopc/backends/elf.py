@@ -114,7 +114,7 @@ def read(data: bytes) -> ElfObject:
     try:
         return _read_elf(data)
     except (struct.error, LookupError, StopIteration, ValueError) as error:
-        raise InvalidIR(f"no ELF object file: {error!r}") from None
+        raise InvalidIR(f"not an ELF object file: {error!r}") from None
 
 
 def _form(data: bytes) -> _ElfClass:

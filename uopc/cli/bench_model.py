@@ -42,7 +42,7 @@ def _uopc(job: dict[str, Any]) -> tuple[Call, float]:
         model = uopc.onnx.load(job["model"], threads=job["threads"])
     seconds = time.perf_counter() - begin
     if model.program is None:
-        raise UserError(f"{job['model']} computes nothing")
+        raise UserError(f"{job['model']} has no output to compute")
     program, plan = model.program, model.program._runner.plan
     values = random_inputs.sizes(plan, job["sizes"])
     arrays = random_inputs.random_arrays(plan, values)
@@ -113,7 +113,7 @@ class _EngineProcess:
         assert self.child.stdout is not None
         line = self.child.stdout.readline()
         if not line:
-            raise UserError(f"{self.engine} ended: exit code {self.child.wait()}")
+            raise UserError(f"{self.engine} ended early: exit code {self.child.wait()}")
         found = json.loads(line)
         if "error" in found:
             who = "" if self.engine == "uopc" else f"{self.engine}: "  # the command says uopc

@@ -122,7 +122,9 @@ def _why(disk: DiskCache, source: str, out: Output) -> None:
     request = with_constants_computed(request, machine)
     rules = key.rules_identity(request, machine)
     if rules is None:
-        raise UserError(f"{found.name}: no cache keeps it: its rules read objects that may change")
+        raise UserError(
+            f"{found.name} is not cached, because its rules read objects that may change"
+        )
     components = key.request_components(request, machine, fingerprint(request.graph), rules)
     whole = key.with_process(components)
     entries = _known(disk)
@@ -175,7 +177,7 @@ def _rates(source: str, out: Output) -> None:
 def _request(found: load.LoadedSource, source: str) -> Request:
     """The request that a compile of a file makes."""
     if found.start != INPUT:
-        raise UserError(f"{source}: only whole graphs are cached, and this is a later stage")
+        raise UserError(f"{source}: expected a graph before the first pass, got a later stage")
     options = config.current()
     return found.request or prepare(
         found.graph, None, not options.noopt, None, None, options, device=options.device

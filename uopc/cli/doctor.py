@@ -156,7 +156,9 @@ def _native_call() -> str:
     from uopc.backends.cpu.callables import native_calls_work
 
     if not native_calls_work():
-        raise _Absent("calls go through ctypes: this interpreter's structs are unknown")
+        raise _Absent(
+            "calls go through ctypes, because the structs of this interpreter are not known"
+        )
     return "calls go straight to machine code"
 
 
@@ -187,7 +189,7 @@ def _pycuda() -> str:
 def _check_pycuda() -> None:
     """Check facts that need pycuda; the check of pycuda itself says how to install it."""
     if "pycuda" not in sys.modules and util.find_spec("pycuda") is None:
-        raise _Absent("not asked: it needs pycuda")
+        raise _Absent("not checked, because pycuda is missing")
 
 
 def _driver() -> str:

@@ -58,7 +58,7 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     given = dict(args.set)
     found = load.load(args.source, given)
     if found.start != INPUT:
-        raise UserError(f"{found.name}: a graph before the first pass expected, not a later stage")
+        raise UserError(f"{found.name}: expected a graph before the first pass, got a later stage")
     examples = None if args.test is None else _arrays(Path(args.test))
     vectors = False if args.no_vectors else None
     target = args.target

@@ -184,12 +184,12 @@ def _choose(path: Path, module: ModuleType) -> str:
     if not names:
         raise UserError(
             f"{path}: expected a UOp at module level, or a function without parameters that returns"
-            " one; found neither"
+            " a UOp"
         )
     if len(names) > 1:
         raise UserError(
             f"{path} offers {', '.join(names)}: choose one, such as {path}:{names[0]},"
-            " or name one of them graph"
+            " or rename the one to load to graph"
         )
     return names[0]
 
@@ -214,7 +214,7 @@ def _program_of(path: Path, name: str, value: Any) -> Any:
         count = "no program" if not programs else f"{len(programs)} programs"
         raise UserError(
             f"{path}: {name} is a function of jit with {count}: call it in the file with arguments"
-            f" of one kind, or name one, such as program = {name}.program(*args)"
+            f" of one kind, or give a program a name, such as program = {name}.program(*args)"
         )
     return programs[0]
 
@@ -224,16 +224,16 @@ def _graph_of(path: Path, name: str, value: Any) -> Any:
     shown = f"{path}: {name}"
     if callable(value) and not isinstance(value, Program) and not _outputs(value):
         if not _takes_nothing(value):
-            raise UserError(f"{shown} is neither a graph nor a function without parameters")
+            raise UserError(f"{shown} must be a graph or a function without parameters")
         with _reported(path):
             value = value()
         shown += "()"
     if not isinstance(value, Program) and not _outputs(value):
         for part, v in _leaves(value):
             if not isinstance(v, (UOp, Sparse)):
-                kind = f"{shown}{part} is {type(v).__name__}"
-                raise UserError(f"{kind}, expected a graph of UOps")
-        raise UserError(f"{shown} is empty, expected a graph of UOps")
+                kind = type(v).__name__
+                raise UserError(f"{shown}{part}: expected a graph of UOps, got {kind}")
+        raise UserError(f"{shown}: expected a graph of UOps, got nothing")
     return value
 
 

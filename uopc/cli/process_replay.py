@@ -137,7 +137,7 @@ def read(folder: Path) -> Iterator[ReplayedProgram]:
         raise UserError(f"{folder / INDEX}: expected a recording of format {FORMAT}")
     names = index.get("programs")
     if not isinstance(names, list):
-        raise UserError(f"{folder / INDEX}: damaged")
+        raise UserError(f"{folder / INDEX} is damaged")
     for number, name in enumerate(names):
         yield _read_version(folder / f"{number:04d}", str(name))
 
@@ -150,7 +150,7 @@ def _read_version(stem: Path, name: str) -> ReplayedProgram:
         isinstance(k, dict) and k.keys() == fields and all(type(v) is str for v in k.values())
         for k in found
     ):
-        raise UserError(f"{file}: damaged")
+        raise UserError(f"{file} is damaged")
     with arena():
         try:
             request, _ = saved.read(stem.with_suffix(".uop"))

@@ -132,7 +132,7 @@ def compiled(found: load.LoadedSource, device: str | None) -> Program:
 def checked_request(found: load.LoadedSource, device: str | None) -> Request:
     """The request of a source: a Program's own, or the graph with the settings in its file."""
     if found.start != INPUT:
-        raise UserError(f"{found.name}: a graph before the first pass expected, not a later stage")
+        raise UserError(f"{found.name}: expected a graph before the first pass, got a later stage")
     request = load.request_of(found, device)
     backend_of(request.device)
     if found.request is None and not request.params:  # a kernel written by hand has its own

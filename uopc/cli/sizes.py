@@ -56,12 +56,12 @@ def given(request: Request, sizes: Mapping[str, Size]) -> Request:
     for name, size in sizes.items():
         if name not in variables:
             known = ", ".join(variables) or "none"
-            raise UserError(f"--set: there is no size {name!r}; the sizes of the graph: {known}")
+            raise UserError(f"--set: unknown size {name!r}; the sizes of the graph are {known}")
         own = variables[name].arg
         least, most = size if isinstance(size, tuple) else (size, size)
         if not own.low <= least <= most <= own.high:
             shown = f"{least}:{most}" if isinstance(size, tuple) else f"{size}"
-            raise UserError(f"--set: {name}={shown} is not within {own.low}:{own.high}")
+            raise UserError(f"--set: {name} must be within {own.low}:{own.high}, got {shown}")
         bounds = replace(own, low=least, high=most)
         became[variables[name]] = (
             leaves.const(dtypes.index, size) if isinstance(size, int)

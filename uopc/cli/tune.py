@@ -135,7 +135,7 @@ class _Job:
         self.before = make_program(request)
         if self.before._runner.plan.mesh is not None:
             raise Unsupported(
-                "tune: devices that run one after the other are not timed: give the mesh devices="
+                "tune: a mesh must name its devices (devices=), to be timed while they run together"
             )
         self.values = random_inputs.sizes(self.before._runner.plan, dict(args.set))
         self.request = replace(self.before._source.request, bound=self.values)
@@ -291,7 +291,7 @@ def _import(database: Database, file: Path, out: Output) -> None:
     except (ValueError, LookupError, TypeError, RecursionError):
         good = False
     if not good:
-        raise UserError(f"{file}: not what `uopc tune --export` writes")
+        raise UserError(f"{file}: expected a file that `uopc tune --export` writes")
     database.put(rows)
     database.put_machines(machines)
     here = sum((r.machine, r.version) == _here() for r in rows)

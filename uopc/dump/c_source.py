@@ -56,7 +56,7 @@ class CSource:
     def _function(self, kernel: UOp, prelude: Prelude, taken: set[str]) -> str:
         """The function of a kernel, under a name that is not in `taken`; add it to `taken`."""
         if self.run.context.target.gpu is not None:
-            raise Unsupported(f"{kernel.arg.name}: c: no code for the threads of a GPU")
+            raise Unsupported(f"{kernel.arg.name}: c: a kernel of a GPU has no C code")
         name = identifier(kernel.arg.name, taken, of_function=True)
         places = storage.word_places(kernel)
         own = {name, "scratch", "chunk"}

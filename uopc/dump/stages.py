@@ -134,7 +134,7 @@ class Dump:
         """The position of a stage. UserError if the run has no stage of that name."""
         names = [s.run.name for s in self.stages]
         if name not in names:
-            raise UserError(f"this run has no stage {name!r}; it has {', '.join(names)}")
+            raise UserError(f"unknown stage {name!r}; this run has {', '.join(names)}")
         return names.index(name)
 
     def shown(self, stage: Stage) -> UOp:
@@ -230,7 +230,7 @@ class Dump:
         """The changes of a stage as a unified diff; empty if there are none."""
         at = self.position(name)
         if at == 0:
-            raise UserError(f"{name} is the first stage of this run: it changed nothing")
+            raise UserError(f"{name} is the first stage of this run, so it has no changes")
         before, after = self.body(at - 1), self.body(at)
         lines = difflib.unified_diff(
             before.splitlines(), after.splitlines(), self.stages[at - 1].run.name, name, lineterm=""

@@ -30,7 +30,7 @@ def checked_name(name: str) -> str:
     """The name of a CasADi function. UserError for a name that CasADi refuses."""
     if not _NAME.fullmatch(name) or name in _REFUSED:
         raise UserError(
-            f"export: CasADi refuses a function called {name!r}: give another name=, without __"
+            f"export: CasADi refuses a function called {name!r}: choose another name=, without __"
         )
     return name
 
@@ -38,12 +38,14 @@ def checked_name(name: str) -> str:
 def transposed(request: Request) -> Request:
     """Change a request to matrices in column-major order."""
     if request.structure == "kernel":
-        raise Unsupported("export: CasADi calls no kernel that is written by hand: pass values")
+        raise Unsupported(
+            "export: CasADi cannot call a kernel that is written by hand: pass values"
+        )
     for layout, v in zip(request.layouts, request.graph.src):
         if layout is not None and (layout.constants is not None or len(shapes.shape(v)) > 1):
             raise Unsupported(
-                "export: CasADi has one sparse matrix in a result, all of whose entries are values:"
-                " leave constants= out"
+                "export: a sparse result for CasADi must be one matrix without constants: leave"
+                " constants= out"
             )
     became: dict[UOp, UOp] = {}
     for p in request.params:
@@ -68,22 +70,22 @@ def _dims(u: UOp, what: str) -> tuple[int, ...]:
     dims = shapes.shape(u)
     if len(dims) > 2 or not all([isinstance(d, int) for d in dims]):
         raise Unsupported(
-            f"export: CasADi has matrices of known sizes: {what} has the shape {shapes.show(dims)}"
+            f"export: {what} must be a matrix of known sizes for CasADi, got {shapes.show(dims)}"
         )
     if u.dtype is not dtypes.float64:
-        raise Unsupported(f"export: CasADi has float64 alone: {what} is {u.dtype.name}; cast it")
+        raise Unsupported(f"export: {what} must be float64 for CasADi, got {u.dtype.name}: cast it")
     return tuple([int(d) for d in dims])
 
 
 def with_interface(f: Exported, name: str) -> Exported:
     """Add CasADi's interface to the function, with the name `name`."""
     if any([a.written and a.is_input for a in f.arrays]):
-        raise Unsupported("export: CasADi's functions write no input: return the value instead")
+        raise Unsupported("export: a function for CasADi must not write an input: return the value")
     inputs = [_dense(a) for a in f.arrays if a.is_input]
     if list(f.results) != list(range(len(inputs), len(f.arrays))):
-        raise Unsupported("export: a result for CasADi is an argument itself: add 0 to it")
+        raise Unsupported("export: a result for CasADi must not be an argument itself: add 0 to it")
     if f.sizes:
-        raise Unsupported(f"export: CasADi passes no sizes: {f.sizes[0].given} is one")
+        raise Unsupported(f"export: CasADi passes no sizes: bind {f.sizes[0].given}")
     sparse = {f.results[m.result]: m for m in f.matrices}
     outputs = [
         _sparse(a, sparse[i]) if i in sparse else _dense(a)
@@ -108,7 +110,7 @@ def _column_major(shape: Shape) -> tuple[int, int]:
 def _sparse(a: ArrayArgument, m: Matrix) -> Port:
     s = m.layout.sparsity
     if s.format != "csc":
-        raise UserError(f"export: CasADi has matrices by columns: {a.given} is {s.format}; csc()")
+        raise UserError(f"export: {a.given} must be csc for CasADi, got {s.format}: use csc()")
     words = [*s.shape, *s.indptr.tolist(), *s.row.tolist()]
     return Port(_port(a), tuple(words), s.nnz)
 

@@ -167,9 +167,9 @@ def _check_abi(abi: str, examples: Any, threads: int) -> None:
     if abi not in ABIS:
         raise UserError(f"export: unknown abi {abi!r}; choose {', '.join(ABIS)}")
     if abi == "casadi" and examples is not None:
-        raise UserError("export: a self-test is for abi='uopc': leave examples out")
+        raise UserError("export: examples need abi='uopc': leave examples out")
     if abi == "casadi" and threads != 1:
-        raise UserError("export: CasADi passes no callback for threads: leave threads out")
+        raise UserError("export: threads need abi='uopc': leave threads out")
 
 
 def _for_casadi(
@@ -178,7 +178,9 @@ def _for_casadi(
 ) -> Exported:  # fmt: skip
     """The function with CasADi's interface."""
     if found[0].size_bits == 32:
-        raise Unsupported("export: CasADi's functions are for 64 bits: choose kind='c'")
+        raise Unsupported(
+            "export: a function for CasADi needs a target of 64 bits: choose kind='c'"
+        )
     own = f"{column_major.checked_name(name)}_uopc"
     f = _lowered(graph, inputs, optimize, own, 1, found, column_major.transposed)
     return column_major.with_interface(f, name)
@@ -241,14 +243,16 @@ def _machines(
     if unknown := [t for t in target if not isinstance(t, str) or t not in CPUS]:
         raise UserError(
             f"export: one file may hold code for several levels of x86-64 ({', '.join(CPUS)}), "
-            f"but {unknown[0]!r} is none of them: export it alone"
+            f"but {unknown[0]!r} is not a level: export it alone"
         )
     if len(set(target)) == 1:
         return [_machine(kind, target[0], vectors)]
     if kind == "c":
         raise Unsupported("export: C is compiled for one level at a time: choose one target")
     if examples is not None:
-        raise Unsupported("export: levels differ in last bits: export the self-test of each alone")
+        raise Unsupported(
+            "export: the results of levels differ in last bits: export examples for one target"
+        )
     return [_machine(kind, t, vectors) for t in levels.ordered(list(set(target)))]
 
 
@@ -258,10 +262,12 @@ def _machine(kind: str, target: str | None, vectors: bool | None) -> machines.Ta
         target = machines.ANY_C if kind == "c" else machines.HOST
     machine = machines.machine(target)
     if machine.is_source and kind != "c":
-        raise UserError(f"export: target={target!r} is for kind='c'; choose host or another one")
+        raise UserError(f"export: target={target!r} needs kind='c'; choose host or another target")
     if vectors is not None and checks.flag("export", "vectors", vectors):
         if not machine.has_vectors:
-            raise UserError(f"export: {target} has no vectors: name another target, as x86-64-v3")
+            raise UserError(
+                f"export: {target} has no vectors: choose another target, such as x86-64-v3"
+            )
     elif vectors is not None:
         machine = machine.without_vectors()
     return machine.for_source() if kind == "c" and not machine.is_source else machine
@@ -272,7 +278,7 @@ def _calls_library(math: str, kind: str, examples: Any) -> bool:
     if math not in MATH:
         raise UserError(f"export: unknown math {math!r}; choose {', '.join(MATH)}")
     if math == "libm" and (kind != "c" or examples is not None):
-        raise Unsupported("export: math='libm' is for kind='c', without examples: bits differ")
+        raise Unsupported("export: math='libm' needs kind='c' and no examples, because bits differ")
     return math == "libm"
 
 
@@ -308,8 +314,8 @@ def in_process(f: Exported) -> ExportedFunction:
         if here.has_fma(dtypes.float32) or not there.has_fma(dtypes.float32):
             raise
         raise UserError(
-            f"export: examples run code for {f.machine.name} here, which does not run on this"
-            " machine: it has no instruction for a*b + c"
+            f"export: examples run code for {f.machine.name}, but this machine lacks its"
+            " instruction for a*b + c"
         ) from None
     image = elf_loader.load(code, (f.name,))
     return ExportedFunction(

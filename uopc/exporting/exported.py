@@ -155,9 +155,13 @@ def request_for(
     given = program._source.given if isinstance(program, Program) else graph
     if isinstance(given, Request):
         if inputs is not None:
-            raise UserTypeError("export: a Program has its order of inputs: leave inputs out")
+            raise UserTypeError(
+                "export: a Program has an order of inputs already: leave inputs out"
+            )
         if given.mesh is not None:
-            raise Unsupported("export: a program for several devices: compile without sharding=")
+            raise Unsupported(
+                "export: a program for several devices is not supported: compile without sharding="
+            )
         request = replace(
             given, threads=threads, name=name, options=options, device="cpu", opts=None
         )
@@ -213,12 +217,13 @@ def _check_fit(machine: TargetMachine, sizes: Sequence[Size], plan: Plan) -> Non
     for s in sizes:
         if not -most <= s.low <= s.high <= most:
             raise Unsupported(
-                f"export: {s.given} is {s.low} to {s.high}; {machine.name} has sizes of"
+                f"export: {s.given} is {s.low} to {s.high}, but {machine.name} has sizes of"
                 f" {machine.size_bits} bits: give it closer bounds"
             )
     if isinstance(plan.arena_bytes, int) and plan.arena_bytes > most:
         raise Unsupported(
-            f"export: {plan.arena_bytes} bytes of memory for work; {machine.name} has less"
+            f"export: the function needs {plan.arena_bytes} bytes of memory, {machine.name} has"
+            " less"
         )
 
 

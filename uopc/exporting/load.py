@@ -102,7 +102,7 @@ class ExportedFunction:
             if name in names:
                 given[name] = value
             elif name not in self._sizes:
-                raise UserTypeError(self._error(f"no input {name!r}; there are {wanted}"))
+                raise UserTypeError(self._error(f"unknown input {name!r}; choose {wanted}"))
         if missing := [n for n in names if n not in given]:
             raise UserTypeError(self._error(f"missing {', '.join(missing)}"))
         return given
@@ -134,7 +134,8 @@ class ExportedFunction:
             if not row["written"]:
                 array = np.require(array, requirements=("C", "A"))
             elif not (array.flags.c_contiguous and array.flags.writeable and array.flags.aligned):
-                raise UserError(self._error(f"{row['name']} is written: pass it whole, writable"))
+                wanted = "pass a contiguous, writable array"
+                raise UserError(self._error(f"{row['name']} is written: {wanted}"))
             passed.append(array)
         self._check_apart(passed)
         return passed
@@ -198,9 +199,11 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     promised = _read_manifest(library.with_suffix(".json"))
     name, machine = promised["name"], promised["target"]["triple"].partition("-")[0]
     if machine != platform.machine():
-        raise UserError(f"{path}: code for {machine}, and this machine is {platform.machine()}")
+        raise UserError(
+            f"{path}: the code is for {machine}, but this machine is {platform.machine()}"
+        )
     if hashlib.sha256(read_bytes(library)).hexdigest() != promised["files"].get(library.name):
-        raise UserError(f"{library}: it is not the library that {library.stem}.json describes")
+        raise UserError(f"{library} is not the library that {library.stem}.json describes")
     try:
         loaded = ctypes.CDLL(_new_spelling(library.resolve()))
         own = ctypes.string_at(getattr(loaded, f"{name}_id"))
@@ -208,7 +211,7 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     except (OSError, AttributeError, ValueError) as error:
         raise UserError(f"{library}: {error}") from None
     if own.decode("ascii", "replace") != manifest.digest(promised):
-        raise UserError(f"{library.with_suffix('.json')}: it was changed: the library has {own!r}")
+        raise UserError(f"{library.with_suffix('.json')} was changed: the library has {own!r}")
     if levels := promised["target"]["levels"]:
         address = ctypes.cast(getattr(loaded, f"{name}_best"), _ASKS)()
         if address is None:
@@ -236,7 +239,7 @@ def _read_manifest(file: Path) -> dict[str, Any]:
         known = isinstance(found["name"], str) and isinstance(found["files"], dict)
         known = known and isinstance(found["target"]["triple"], str)
     except (ValueError, LookupError, TypeError) as error:
-        raise UserError(f"{file}: no manifest of an exported function: {error!r}") from None
+        raise UserError(f"{file}: not a manifest of an exported function: {error!r}") from None
     if version != (manifest.FORMAT, manifest.ABI) or not known:
         raise UserError(f"{file}: format and ABI {version}; this version of uopc reads "
                         f"{(manifest.FORMAT, manifest.ABI)}")  # fmt: skip

@@ -24,9 +24,9 @@ def checked_function(name: Any) -> str:
     if why:
         raise UserError(
             f"export: a function of C cannot be called {name!r}, which {why}: choose another name, "
-            f"such as {_like(name)!r}, as name= or as the name of the file. It is letters, digits "
-            "and _, begins with a letter, and is no word of C or C++ and no name of the C library "
-            "or of POSIX"
+            f"such as {_like(name)!r}, by name= or by the name of the file. A name is letters, "
+            "digits and _, begins with a letter, and is not a word of C or C++ or a name of the C "
+            "library or POSIX"
         )
     return name
 

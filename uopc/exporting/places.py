@@ -112,7 +112,7 @@ def matrices(request: Request, function: str) -> tuple[Matrix, ...]:
         shape, wanted = shapes.shape(data), m.computed.size
         if not shape or shape[-1] != wanted:
             raise UserError(
-                f"export: {label} is {shapes.show(shape)}; its last dimension must have the"
+                f"export: the last dimension of {label} {shapes.show(shape)} must have the"
                 f" {wanted} values of {layout.sparsity!r}"
             )
         made.append(m)

@@ -99,7 +99,9 @@ def self_test(
     the header's name, without its ending. shared: `twins`; together: the content of each array
     after a call with shared arrays, empty if there are none."""
     if sum([a.nbytes for a in (*given, *wanted, *together)]) > _MOST_BYTES:
-        raise UserError(f"export: examples of over {_MOST_BYTES >> 20} MiB: choose smaller sizes")
+        raise UserError(
+            f"export: examples must be at most {_MOST_BYTES >> 20} MiB: choose smaller sizes"
+        )
     rows = list(zip(f.arrays, given, wanted))
     tables = [_table(f"in_{a.name}", before) for a, before, _ in rows if a.is_input]
     tables += [_table(f"want_{a.name}", after) for a, _, after in rows if a.written]

@@ -67,7 +67,9 @@ def shared(data: bytes, soname: str) -> bytes:
     found = elf.read(data)
     page = _PAGES.get(found.machine)
     if page is None:
-        raise Unsupported("export: no shared libraries for this machine: choose object or static")
+        raise Unsupported(
+            "export: shared libraries are not supported for this machine: choose object or static"
+        )
     if found.undefined:
         raise Unsupported(f"the code needs {', '.join(found.undefined)}: link the object file")
     kept = [i for i, s in enumerate(found.sections) if _is_loaded(s)]

@@ -174,7 +174,7 @@ def read(data: bytes) -> WasmObject:
     try:
         return _read_wasm(data)
     except (LookupError, ValueError) as error:
-        raise InvalidIR(f"no WebAssembly object file: {error!r}") from None
+        raise InvalidIR(f"not a WebAssembly object file: {error!r}") from None
 
 
 def _read_wasm(data: bytes) -> WasmObject:
@@ -300,7 +300,7 @@ def _written(
         rows.append(_active(at, s.data))
         at += len(s.data)
     if not any([s.number == _DATA for s in found.sections]):
-        raise InvalidIR("no WebAssembly object file with data")
+        raise InvalidIR("not a WebAssembly object file with data")
     for section in found.sections:
         if section.number == _DATA:
             section = section._replace(data=_listed(rows))
@@ -366,7 +366,7 @@ def _check_alone(found: WasmObject) -> None:
     if kinds.count(_GLOBALS) > 1:
         raise Unsupported("the code needs globals of another file: link the object file")
     if any([found.sections[r.section].number == _DATA for r in found.relocations]):
-        raise Unsupported("data with addresses: link the object file")
+        raise Unsupported("the data has addresses: link the object file")
 
 
 def _relocated_code(found: WasmObject, places: Sequence[int]) -> bytes:

@@ -46,7 +46,7 @@ def flatten_indices(kernel: UOp, context: Context) -> UOp:
     """The kernel with one flat index per access; the kernel itself if it has that already."""
     order = walk.order(kernel)
     if any([u.op is Ops.END and u.arg is not None for u in order]):
-        raise UserError("end: the Opts of a kernel written by hand stand on its SINK")
+        raise UserError("end: give the Opts of a kernel written by hand to its SINK")
     if is_shaped(kernel):
         kernel = with_loops(kernel)
         order = walk.order(kernel)
@@ -97,7 +97,7 @@ def _check_threads(order: Iterable[UOp]) -> None:
             if r.arg.kind in _THREADS and is_overwritten(u, r):
                 raise UserError(
                     f"store: all threads of the {r.arg.kind} range {r.arg.axis[0]} store to one"
-                    f" element; a range of kind loop has turns{made_at(u)}"
+                    f" element; use a range of kind loop{made_at(u)}"
                 )
 
 

@@ -283,9 +283,11 @@ def run_pass(p: Pass, graph: UOp, context: Context) -> UOp:
     known = walk.toposort(made)
     for u in walk.toposort(ruled):
         if u.op in _GIVEN and u not in known and getattr(u.arg, "space", "global") == "global":
-            raise InvalidIR(f"{name}: {u.op!r} {u.arg} is new: rules add no arguments or storage")
+            raise InvalidIR(
+                f"{name}: {u.op!r} {u.arg} is new: rules must not add arguments or storage"
+            )
     if p.promises is not TENSOR and _written(ruled) != _written(made):
-        raise InvalidIR(f"{name}: not the same storage is written as before")
+        raise InvalidIR(f"{name}: rules must keep the storage that the graph writes")
     if _outputs(ruled) != _outputs(made):
         raise InvalidIR(f"{name}: the outputs are {_outputs(ruled)}, expected {_outputs(made)}")
     return ruled
@@ -354,7 +356,7 @@ def _remaining(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:
     first = StageRun(0, INPUT, level, [graph], [graph])
     if level is TENSOR:
         if isinstance(graph.arg, KernelArg) and graph.arg.opts is not None:
-            raise UserError("a SINK of values is no kernel: give Opts to a value.contiguous(opts)")
+            raise UserError("a SINK of values is not a kernel: give Opts by value.contiguous(opts)")
         return first, list(PIPELINE)
     final = level is LINEAR or any(c.src[0].op is Ops.LINEAR for c in graph.src if c.src)
     return first, [] if final else [s for s in PIPELINE if s[1].scope == "kernel"]

@@ -119,8 +119,8 @@ def check_addresses(name: str, kernel: UOp, args: Sequence[UOp], written: set[st
         if access.verdict is not Verdict.INSIDE and _slots_read(access.index) & computed:
             raise Unsupported(
                 f"kernel {name} accesses element {access.index.render()} of"
-                f" {shapes.show((access.size,))[1:-1]} elements, which is inside for the values"
-                " that the program computes before: run the whole program"
+                f" {shapes.show((access.size,))[1:-1]} elements, which depends on values that the"
+                " program computes before: run the whole program"
             )
 
 

@@ -44,7 +44,7 @@ class ObjectCode(Artifact):
         try:
             found = [images[k.code].symbols[k.symbol] for k in self.kernels]
         except KeyError as error:
-            raise InvalidIR(f"an object file without its kernel {error}") from None
+            raise InvalidIR(f"the object file lacks kernel {error}") from None
         return elf_loader.Image(dict(zip(self.names, found)), images)
 
     def check(self) -> None:

@@ -136,7 +136,7 @@ def _runner(request: Request, found: PtxCode, plan: Plan) -> Any:
 
 
 def _bind(program: Program, values: Mapping[str, object]) -> BoundProgram:
-    raise Unsupported("bind: a program for a GPU: keep its arrays on the device instead")
+    raise Unsupported("bind is not supported for a GPU: keep the arrays on the device")
 
 
 def _target(device: str, cpu: str) -> Target:

@@ -302,7 +302,7 @@ def profile(
         (1, 1)
     """
     if program._source.request.mesh is not None:
-        raise Unsupported("profile: a program for several devices")
+        raise Unsupported("profile: a program for several devices is not supported")
     named, plan = dict(named or {}), program._runner.plan
     values = bind(plan, arrays, dict(named), BoundedMap()).values
     roofline = roofline or Roofline(program)

@@ -247,7 +247,9 @@ class Program(ProgramBase):
 
         backend, request, found = self._backend, self._source.request, self._artifact
         if self._runner.plan.mesh is not None:
-            raise Unsupported("launches of a program for several devices: see `exchanges`")
+            raise Unsupported(
+                "launches: a program for several devices is not supported: see `exchanges`"
+            )
 
         def runner(plan: Plan) -> Any:
             return backend.runner(request, found, plan)

@@ -233,10 +233,12 @@ def _bound_values(facts: GraphFacts) -> dict[str, int]:
             variable, value = unbind(u)
             arg = variable.arg
             if not arg.low <= value <= arg.high:
-                raise UserError(f"{arg.name} is bound to {value}: {arg.low}..{arg.high} is allowed")
+                raise UserError(
+                    f"variable {arg.name} is bound to {value}, expected {arg.low}..{arg.high}"
+                )
             if bound.setdefault(arg.name, value) != value:
                 raise UserError(
-                    f"{arg.name} is bound to {bound[arg.name]} and {value}: bind it once"
+                    f"variable {arg.name} is bound to {bound[arg.name]} and {value}: bind it once"
                 )
     return bound
 
@@ -292,12 +294,12 @@ def _ordered_params(facts: GraphFacts, inputs: Sequence[UOp | str]) -> tuple[UOp
         param = found.get(given) if isinstance(given, str) else given
         if not isinstance(param, UOp) or param.op not in (Ops.PARAM, Ops.VARIABLE):
             names = ", ".join(map(str, found))
-            raise UserError(f"inputs: {given!r} is not a param; there are {names}")
+            raise UserError(f"inputs: {given!r} is not a param; choose {names}")
         if param.op is Ops.PARAM:
             if param.arg.name in ordered:
                 raise UserError(f"inputs: {param.arg.name!r} appears twice")
             ordered[param.arg.name] = param
     missing = [n for n, u in found.items() if ordered.get(n) is not u]
     if missing:
-        raise UserError(f"inputs: missing {', '.join(missing)}; list every param of the graph")
+        raise UserError(f"inputs: list every param of the graph; missing {', '.join(missing)}")
     return tuple(ordered.values())

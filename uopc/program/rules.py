@@ -76,7 +76,9 @@ def _of_function(function: Any, who: str) -> Rule:
     except ValueError:
         names = []
     if len(names) != 1:
-        raise UserTypeError(f"{who}: rules: {function!r} must take a node, and may take ctx")
+        raise UserTypeError(
+            f"{who}: rules: {function!r} must take one argument, the node, and maybe ctx"
+        )
     code = getattr(function, "__code__", None)
     place = None if code is None else (code.co_filename, code.co_firstlineno)
     return Rule(UPat(name=names[0]), function, location=place)

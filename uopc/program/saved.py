@@ -41,15 +41,17 @@ def write(file: Path, request: Request, lowered: Lowered, launches: Sequence[str
         raise Unsupported("a schedule with rules cannot be saved: rules are functions")
     if request.nesting is not None:
         raise Unsupported(
-            "a schedule has results in one tuple, list or dict: compile a dict of"
+            "a schedule cannot save nested containers of results: compile a dict of"
             f" {', '.join(map(repr, request.keys))}"
         )
     if not all(type(k) in _PLAIN for k in request.keys):
-        raise Unsupported(f"a schedule has results by strings or numbers, got {request.keys}")
+        raise Unsupported(
+            f"the keys of results must be strings or numbers in a schedule, got {request.keys}"
+        )
     optimized = [run for run in lowered.runs if run.name == "optimize"]
     kernels = [k.arg for run in optimized for k in run.after]
     if odd := [k.name for k in kernels if len(k.name.split()) != 1]:
-        raise Unsupported(f"a schedule has kernels whose names have no spaces, got {odd[0]!r}")
+        raise Unsupported(f"the name of a kernel must have no spaces in a schedule, got {odd[0]!r}")
     settings = {
         "structure": request.structure, "keys": request.keys, "name": request.name,
         "inputs": [p.arg.name for p in request.params], "bound": dict(request.bound),
@@ -85,7 +87,9 @@ def _numbered(noted: Mapping[str, str], what: str) -> list[str]:
 def _kernel(text: str) -> KernelArg:
     name, _, opts = text.partition(" ")
     if not name or OPT.sub("", opts).strip():
-        raise InvalidIR(f"saved kernel: expected a name and Opts as UNROLL(1, 4), got {text!r}")
+        raise InvalidIR(
+            f"saved kernel: expected a name and Opts such as UNROLL(1, 4), got {text!r}"
+        )
     return KernelArg(name, tuple([Opt(op, int(a), int(b)) for op, a, b in OPT.findall(opts)]))
 
 
@@ -100,7 +104,9 @@ def read(file: Path) -> tuple[Request, Sequence[str]]:
     noted = parse_header(text)
     opts = saved_opts(noted)
     if opts is None:
-        raise UserError(f"{file}: no saved schedule; uopc.save_schedule(program, file) writes one")
+        raise UserError(
+            f"{file}: not a saved schedule; uopc.save_schedule(program, file) writes a schedule"
+        )
     graph = parse(text, files.read_arrays(file, text))
     settings = _settings(file, noted["schedule"])
     cpu = noted.get("cpu", "")
@@ -117,9 +123,11 @@ def read(file: Path) -> tuple[Request, Sequence[str]]:
     if settings["structure"] != "kernel":
         count = len([v for v in request.graph.src if v.dtype.kind != "void"])
         if settings["structure"] == "single" and count != 1:
-            raise InvalidIR(f"{file}: a single result expected, got {count}")
+            raise InvalidIR(f"{file}: expected a single result, got {count}")
         if settings["structure"] == "dict" and count != len(settings["keys"]):
-            raise InvalidIR(f"{file}: {len(settings['keys'])} keys for {count} results")
+            raise InvalidIR(
+                f"{file}: expected {count} keys, one per result, got {len(settings['keys'])}"
+            )
     request = dataclasses.replace(
         request, structure=settings["structure"], keys=tuple(settings["keys"]),
         bound=settings["bound"], opts=opts,

@@ -114,7 +114,7 @@ def buckets():
     try:
         plain(on_gpus)
     except uopc.UserError as error:
-        assert "is on a GPU, and the program is for CPUs" in str(error)
+        assert "is on a GPU, but the program is for CPUs" in str(error)
     else:
         raise AssertionError
     np.testing.assert_allclose(np.asarray(plain(np.asarray(on_gpus))), 2 * b, 1e-6)

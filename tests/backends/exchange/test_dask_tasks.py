@@ -151,7 +151,7 @@ def test_what_is_refused():
         (lambda: distributed.on_dask(f), "missing 1 argument"),
         (lambda: distributed.on_dask(f, da.ones(5, chunks=2)), r"expected float64\[4\]"),
         (lambda: distributed.on_dask(f, da.ones(4, chunks=2, dtype="f4")), "expected float64"),
-        (lambda: distributed.on_dask(f, unknown[unknown > 0]), "Dask array are unknown"),
+        (lambda: distributed.on_dask(f, unknown[unknown > 0]), "Dask array must be known"),
     ):
         with pytest.raises(uopc.UserError, match=words):
             call()

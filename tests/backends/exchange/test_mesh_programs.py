@@ -180,16 +180,16 @@ def test_what_a_mesh_refuses():
         (lambda: uopc.compile(x, sharding=uopc.Sharding(3)), "mesh must be a uopc.Mesh"),
         (lambda: uopc.compile(
             x, sharding=uopc.Sharding(mesh, in_shardings={"y": P("m")})
-        ), "no param 'y'"),
+        ), "unknown param 'y'"),
         (lambda: uopc.compile(
             x, sharding=uopc.Sharding(mesh, in_shardings=("m",))
         ), "expected a uopc.P"),
         (lambda: uopc.compile(
             x, sharding=uopc.Sharding(mesh, out_shardings=[P(), P()])
-        ), "2 for 1 results"),
+        ), "1 specs, one per result, got 2"),
         (lambda: uopc.compile(
             x * uopc.variable("at_m", 0, 3), sharding=uopc.Sharding(mesh)
-        ), "that of a mesh axis"),
+        ), "taken by a mesh axis"),
     ):
         with pytest.raises(uopc.UserError, match=words):
             call()
@@ -197,10 +197,10 @@ def test_what_a_mesh_refuses():
         uopc.make_mesh(2, "m")
     with pytest.raises(uopc.Unsupported, match="needs device cpu"):
         uopc.compile(x, device="cuda:sm_90", sharding=uopc.Sharding(mesh, deterministic=True))
-    with pytest.raises(uopc.Unsupported, match="beam on a mesh"):
+    with pytest.raises(uopc.Unsupported, match="beam is not supported on a mesh"):
         uopc.compile(x, beam=2, sharding=uopc.Sharding(mesh))
     f = uopc.compile(x.sum(), sharding=uopc.Sharding(mesh, in_shardings=P("m")))
-    with pytest.raises(uopc.Unsupported, match="launches of a program for several devices"):
+    with pytest.raises(uopc.Unsupported, match="launches: a program for several devices"):
         _ = f.launches
     with pytest.raises(uopc.Unsupported, match="a program for several devices"):
         uopc.export(f, "never")
@@ -231,7 +231,7 @@ def test_commands(tmp_path, capsys, named):
     if not named:
         with uopc.options(cache_dir=str(tmp_path)):
             assert main.main(["tune", f"{file}:program"]) != 0
-        assert "devices that run one after the other are not timed" in capsys.readouterr().err
+        assert "a mesh must name its devices" in capsys.readouterr().err
 
 
 _SOME = (dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8, dtypes.bool_)

@@ -104,7 +104,7 @@ def test_random_graphs(ranks):
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(("how", "words"), [
     ("raise", "on purpose"), ("kill", ""), ("crash", ""),
-    ("other", "compiled another program than rank 0"),
+    ("other", "differ from rank 0"),
     ("sleep", "waited 3 s in: allreduce add over m"),
     ("stop", "waited 3 s in: allreduce add over m"),
     ("kill_between", ""), ("sleep_between", "waited 3 s in: allreduce add over m"),

@@ -222,7 +222,7 @@ def test_what_is_refused():
         ("overlap must be True, False or", {"overlap": 1, "mesh": mesh}),
         ("overlap must be True, False or", {"overlap": None, "mesh": mesh}),
         ("on a mesh that names its devices", {"overlap": True, "mesh": named}),
-        ("or with deterministic", {"overlap": NODE, "mesh": mesh, "deterministic": True}),
+        ("supported with deterministic", {"overlap": NODE, "mesh": mesh, "deterministic": True}),
     ):
         with pytest.raises((uopc.UserError, uopc.Unsupported), match=words):
             uopc.compile(x.sum(), **given)

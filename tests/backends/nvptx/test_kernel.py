@@ -243,7 +243,7 @@ def test_guarded_reads_are_behind_a_branch():
 
 
 def test_a_block_is_at_most_what_the_part_has():
-    with pytest.raises(uopc.Unsupported, match="a block of 2048 threads; the most are 1024"):
+    with pytest.raises(uopc.Unsupported, match="a block has 2048 threads, expected at most 1024"):
         ptx_of(hand_written(4096, (Opt("LOCAL", 0, 2048),)))
 
 

@@ -129,11 +129,11 @@ REFUSED = {
     "float32": (uopc.param("a", (32, 32)) @ uopc.param("b", (32, 32)), "rounded to tf32"),
     "edge": (bf16("a", 30, 32) @ bf16("b", 32, 32), "16 does not divide the range of 30"),
     "depth": (bf16("a", 32, 30) @ bf16("b", 30, 32), "16 does not divide the range of 30"),
-    "no product": (bf16("a", 32, 32, 32).max(1), "no sum of products"),
+    "no product": (bf16("a", 32, 32, 32).max(1), "not a sum of products"),
     "unlike": (
         (uopc.param("a", (32, 32), dtypes.float16).cast(dtypes.float32).reshape(32, 32, 1)
          * bf16("b", 32, 32).cast(dtypes.float32).reshape(1, 32, 32)).sum(1),
-        "no tile for",
+        "no tensor core multiplies",
     ),
 }  # fmt: skip
 

@@ -43,9 +43,9 @@ def test_operands_on_two_devices_are_an_error_that_names_both_lines():
 
 def test_parts_of_values_on_several_devices_are_checked():
     stacked = UOp(Ops.MSTACK, x.dtype, (x, x))
-    with pytest.raises(uopc.UserError, match="part 2 of a value on 2 devices"):
+    with pytest.raises(uopc.UserError, match="mselect: part must be below 2"):
         _ = UOp(Ops.MSELECT, x.dtype, (stacked,), 2).device
-    with pytest.raises(uopc.UserError, match="a part is on several devices"):
+    with pytest.raises(uopc.UserError, match="each part must be on one device"):
         _ = UOp(Ops.MSTACK, x.dtype, (stacked, x)).device
 
 
@@ -59,15 +59,15 @@ def test_a_copy_moves_or_is_refused():
     plan = f._runner.plan
     assert plan.devices == (0, 3) and len(f.launches) == 3
     assert plan.rows == ((-1, 2), (0, 1, -1))
-    with pytest.raises(uopc.Unsupported, match="a copy to cuda:0 in a program for cpu") as caught:
+    with pytest.raises(uopc.Unsupported, match="a program for cpu cannot copy to cuda:0") as caught:
         uopc.compile((x * 2).copy("cuda:0") * 3)
     assert "test_device.py" in str(caught.value)
-    with pytest.raises(uopc.Unsupported, match="a copy to cpu in a program for cuda:sm_90"):
+    with pytest.raises(uopc.Unsupported, match="a program for cuda:sm_90 cannot copy to cpu"):
         uopc.compile(x.copy("cpu") * 3, device="cuda:sm_90")
 
 
 def test_an_argument_is_on_the_device_of_its_program():
-    with pytest.raises(uopc.UserError, match="w is on cuda:0, the program is for cpu"):
+    with pytest.raises(uopc.UserError, match="w is on cuda:0, but the program is for cpu"):
         uopc.compile(on("cuda", "w") * 2)
     assert uopc.compile(on("cpu:0") * 2)(np.ones(8, "f4")).tolist() == [2.0] * 8
     assert uopc.compile(on("cpu:5") * 2)(np.ones(8, "f4")).tolist() == [2.0] * 8

@@ -103,7 +103,7 @@ def test_the_interpreter_checks_the_same(graph, good, bad, message):
     lambda: s[12:].index(k + 40),
 ])  # fmt: skip
 def test_what_no_sizes_fulfil_is_refused_where_it_is_built(make):
-    with pytest.raises(UserError, match=r"must be .* and never is"):
+    with pytest.raises(UserError, match=r"must be .* but never is"):
         make()
 
 

@@ -340,7 +340,7 @@ ERRORS = [
     ("%1 = param x : f32[3]\n%2 = neg %1 & %1 : f32[3]", 2, "&", "unexpected '&'"),
     ("%1 = param x : f32[3]\n%2 = neg %1 %1 : f32[3]", 2, "%1 :", "expected a field or the end"),
     ("%1 = param x : f32[3]\n%2 = store %1[0, 1.0:f32", 2, "", "expected ']', got the end"),
-    ("%1 = noop tag=opaque(x) : f32", 1, "(x)", "an opaque value is for reading only"),
+    ("%1 = noop tag=opaque(x) : f32", 1, "(x)", "an opaque value cannot be parsed"),
     ("sink tag=" + "(" * 60, 1, "", "values nest deeper than 50"),
     ("barrier\nsink", 1, "", "only the last statement needs none"),
     ("let %1 = barrier", 1, "let", "inside a block"),

@@ -217,7 +217,7 @@ def test_values_that_stay_in_the_block_of_an_iteration_are_independent() -> None
             if shared:
                 assert [str(v) for v in uopc.compile(sink).kernels[0].opts] == ["THREAD(0, 2)"]
             else:
-                with pytest.raises(uopc.UserError, match="its iterations keep their order"):
+                with pytest.raises(uopc.UserError, match="must keep their order"):
                     uopc.compile(sink)
 
 
@@ -241,7 +241,7 @@ def test_threads_of_a_gpu_do_not_run_code_beside_their_loop() -> None:
     effect = then[a * 8 + d].store(then[a * 8 + d] + 1).end(d).end(a)
     f = uopc.compile(effect.sink(name="k"), device="cuda:sm_90")
     assert not any("LOCAL" in str(v) and v.axis != 0 for v in f.kernels[0].opts)
-    with pytest.raises(uopc.UserError, match="code outside of it shares storage"):
+    with pytest.raises(uopc.UserError, match="code outside the range shares storage"):
         uopc.compile(effect.sink(name="k", opts=(Opt("LOCAL", 1, 8),)), device="cuda:sm_90")
 
 
@@ -261,11 +261,11 @@ def test_opts_that_change_the_order_are_refused() -> None:
         (prefix, Opt("VECTOR", 0, 8)), (prefix, Opt("UPCAST", 0, 4)),
     ]  # fmt: skip
     for effect, opt in cases:
-        with pytest.raises(uopc.UserError, match="its iterations keep their order"):
+        with pytest.raises(uopc.UserError, match="must keep their order"):
             uopc.compile(effect.sink(name="k", opts=(opt,)))
     kept = uopc.compile(prefix.sink(name="k", opts=(Opt("TILE", 0, 8),)))
     assert [str(v) for v in kept.kernels[0].opts] == ["TILE(0, 8)"]
-    with pytest.raises(uopc.UserError, match="its iterations keep their order"):
+    with pytest.raises(uopc.UserError, match="must keep their order"):
         uopc.compile(prefix.sink(name="k", opts=(Opt("LOCAL", 0, 8),)), device="cuda:sm_90")
 
 

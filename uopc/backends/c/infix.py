@@ -56,7 +56,7 @@ def _node(u: UOp, texts: list[str]) -> str:
     """The text of an op on the texts of its operands."""
     prelude, t = Prelude(), u.dtype
     if not u.src:
-        raise _refuse(u, "it is no arithmetic")
+        raise _refuse(u, "C has no operator for it")
     if t is dtypes.index and not _is_int(u) and all(map(_is_int, u.src)):
         texts[0] = f"(int64_t){inside(texts[0])}"
     if u.op in _DIVISIONS:
@@ -65,12 +65,12 @@ def _node(u: UOp, texts: list[str]) -> str:
         return cast(u.src[0].dtype, t, texts[0], prelude)
     if u.op in (Ops.SHL, Ops.SHR):
         if not bounds.within(u.src[1], 0, t.bits - 1):
-            raise _refuse(u, f"the count may be negative or {t.bits} and more")
+            raise _refuse(u, f"the count must be from 0 to {t.bits - 1}")
         if not bounds.within(u.src[1], 0, 31):
             texts[0] = f"({c_type(t)}){inside(texts[0])}"
     made = arithmetic(u.op, u.src[-1].dtype, texts, prelude)
     if prelude.items:
-        raise _refuse(u, "it is a function")
+        raise _refuse(u, "C needs a function for it")
     return made
 
 

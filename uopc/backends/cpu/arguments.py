@@ -365,7 +365,9 @@ def _bind_outs(plan: Plan, out: Any, bound: BoundArguments) -> None:
             _check_writable(label, array)
         elif value is not bound.objects[result.source]:
             name = plan.arguments[result.source].name
-            raise UserTypeError(f"{label}: this result is argument {name!r} itself, written")
+            raise UserTypeError(
+                f"{label}: this result is argument {name!r} itself: pass the same array"
+            )
 
 
 def _check_overlaps(plan: Plan, bound: BoundArguments) -> None:

@@ -55,7 +55,7 @@ def _check_plan(plan: Plan, image: Image) -> None:
         if not (constant.flags.c_contiguous and constant.flags.aligned):
             raise InvalidIR(f"{plan.name}: constant {index} is not contiguous and aligned")
     if plan.structure == "single" and len(plan.results) != 1:
-        raise InvalidIR(f"{plan.name}: a single result expected, got {len(plan.results)}")
+        raise InvalidIR(f"{plan.name}: expected a single result, got {len(plan.results)}")
     if plan.structure == "dict" and len(plan.results) != len(plan.keys):
         raise InvalidIR(f"{plan.name}: {len(plan.results)} results for {len(plan.keys)} keys")
 

@@ -78,7 +78,7 @@ class DeviceArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         if copy is False:
-            raise ValueError("an array on a device cannot be seen by NumPy without a copy")
+            raise ValueError("copy=False: NumPy needs a copy of an array on a device")
         made = self.numpy()
         return made if dtype is None else made.astype(dtype)
 
@@ -90,7 +90,8 @@ class DeviceArray:
         whole = [(0, n, 1) for n in self.shape[1:]]
         if not ends or ends[0][2] != 1 or ends[1:] != whole[: len(ends) - 1]:
             raise UserError(
-                f"an array on a device has parts of its first axis alone, got {part!r}: use numpy()"
+                f"an index of an array on a device may cut its first axis only, got {part!r}: use"
+                " numpy()"
             )
         begin, end, _ = ends[0]
         row = math.prod(self.shape[1:]) * self.dtype.itemsize

@@ -242,7 +242,7 @@ class CudaRunner:
         self, positional: tuple[object, ...], named: dict[str, object]
     ) -> list[dict[str, float]]:
         """Unavailable: only NVIDIA's profilers read the counters of a GPU."""
-        raise Unavailable("the counters of a GPU need CUPTI, which uopc does not read: try ncu")
+        raise Unavailable("uopc does not read the counters of a GPU: use ncu")
 
     def _launch(self, sizes: _CudaSizes, bases: tuple[int, ...]) -> None:
         queue = self._ready.get((sizes, bases))

@@ -117,7 +117,7 @@ class Machine:
                 raise UserTypeError(f"Machine: expected a uopc.distributed.Cache, got {c!r}")
         sizes = [c.nbytes for c in self.caches]
         if any(a >= b for a, b in zip(sizes, sizes[1:])):
-            raise UserError(f"Machine: caches must be from near to far, got {sizes} bytes")
+            raise UserError(f"Machine: caches must grow from near to far, got {sizes} bytes")
 
     def fitted(self, program: Predicted, seconds: float) -> Machine:
         """The machine with rates scaled so that a program, called with arrays, takes `seconds`:

@@ -62,7 +62,7 @@ class CudaMeshRunner(MeshRunner):
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         if self.ranks is None and self.mesh.size > 1:
             raise Unsupported(
-                f"{self.plan.name}: the GPUs of a mesh are on the ranks of a job: call"
+                f"{self.plan.name}: a mesh of GPUs needs a job with a rank per GPU: call"
                 " uopc.distributed.initialize() first"
             )
         with self.device, failures(f"running {self.plan.name!r}"):
@@ -70,7 +70,9 @@ class CudaMeshRunner(MeshRunner):
 
     def _check_parts(self, label: str, writable: bool, own: list[Any]) -> None:
         if writable and not all([isinstance(a, DeviceArray) for a in own]):
-            raise UserError(f"{label} is written, and its parts are not on a GPU: pass a result")
+            raise UserError(
+                f"{label} is written, but its parts are not on a GPU: pass a result of a program"
+            )
 
     def _parts(self, bound: BoundArguments, sizes: CallSizes, rank: int) -> list[Any]:
         return [

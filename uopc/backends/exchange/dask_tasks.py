@@ -164,8 +164,8 @@ class _DaskCall:
         for i, argument in enumerate(self.plan.arguments):
             if argument.writable and i not in own:
                 raise Unsupported(
-                    f"on_dask: {label_of(argument)} is written, and is no result: tasks change no"
-                    " arrays of the caller, so return it"
+                    f"on_dask: {label_of(argument)} is written but not returned: return it, because"
+                    " tasks change no array of the caller"
                 )
         self.bound = match(self.plan, positional, named, BoundedMap(), self._as_input)
         self.devices = delayed(Devices(lambda: program), pure=False, traverse=False)
@@ -180,7 +180,9 @@ class _DaskCall:
         if not isinstance(value, blocks.Array):
             return self.runner.as_input(number, value)
         if any([not isinstance(n, (int, np.integer)) for n in value.shape]):
-            raise UserError(f"{label}: the sizes of the Dask array are unknown: {value.shape}")
+            raise UserError(
+                f"{label}: the sizes of the Dask array must be known, got {value.shape}"
+            )
         check_dtype(label, argument, value)
         nothing: AnyArray = np.broadcast_to(np.zeros((), value.dtype), value.shape)
         return nothing

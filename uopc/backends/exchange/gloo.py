@@ -110,7 +110,7 @@ def _exchange(
         case "permute_ranks":
             return _sent_on(group, members, place, exchange.ends(place), sent, got)
         case kind:
-            raise UserError(f"no exchange {kind}")
+            raise UserError(f"unknown exchange {kind}")
 
 
 def _sent_on(

@@ -241,7 +241,7 @@ class MeshRunner:
         check_dtype(label, argument, value)
         if not value.is_cut(self.mesh, spec):
             raise UserError(
-                f"{label} is cut as {value.spec} over {value.mesh.shape}, the program takes it as"
+                f"{label} is cut as {value.spec} over {value.mesh.shape}, but the program takes"
                 f" {show(spec)} over {self.mesh.shape}: compile with in_shardings, or pass"
                 " np.asarray(x), which gathers it"
             )
@@ -252,14 +252,14 @@ class MeshRunner:
         """UserError unless an argument has the parts that the program expects."""
         if value.first != first:
             raise UserError(
-                f"{label_of(self.plan.arguments[number])}: the first part is {value.first}, the"
+                f"{label_of(self.plan.arguments[number])}: the first part is {value.first}, but the"
                 f" program cuts it into parts of {first}: pass np.asarray(x), which gathers it"
             )
 
     def _check_parts(self, label: str, writable: bool, own: list[Any]) -> None:
         """UserError unless the program can use these parts in place."""
         if not all([isinstance(a, np.ndarray) for a in own]):
-            raise UserError(f"{label} is on a GPU, and the program is for CPUs: pass np.asarray(x)")
+            raise UserError(f"{label} is on a GPU, but the program is for CPUs: pass np.asarray(x)")
         if writable and not all([a.flags.writeable for a in own]):
             raise UserError(f"{label} is written, but the array is read-only")
 
@@ -288,7 +288,7 @@ class MeshRunner:
             others = (a for j, a in enumerate(given) if j != i)
             if any(self._may_share(given[i], a) for a in others):
                 label = label_of(self.plan.arguments[i])
-                raise UserError(f"{label} is written, and another argument shares it")
+                raise UserError(f"{label} is written, but another argument shares its memory")
 
     def _may_share(self, a: Any, b: Any) -> bool:
         return bool(np.may_share_memory(a, b))

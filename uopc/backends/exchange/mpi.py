@@ -86,7 +86,7 @@ def _call(group: Any, step: ExchangeStep) -> tuple[str, tuple[Any, ...], Action 
             copy = partial(np.copyto, got, sent) if is_root else None
             return "Bcast", (as_bytes(got), exchange.root), copy
         case kind:
-            raise UserError(f"no exchange {kind}")
+            raise UserError(f"unknown exchange {kind}")
 
 
 def _request(call: Any, *given: Any) -> Started:

@@ -162,11 +162,11 @@ def _queued(nccl: Any, group: _Group, step: ExchangeStep, stream: Any) -> None:
                 nccl.recv(to, nbytes, BYTES, origin, comm, on)
             nccl.group_end()
         case kind:
-            raise Unsupported(f"no exchange {kind}")
+            raise Unsupported(f"unknown exchange {kind}")
 
 
 def _type(exchange: Exchange) -> int:
     found = TYPES.get(exchange.dtype)
     if found is None:
-        raise Unsupported(f"NCCL combines no {exchange.dtype.name}: {exchange}")
+        raise Unsupported(f"NCCL does not combine {exchange.dtype.name}: {exchange}")
     return found

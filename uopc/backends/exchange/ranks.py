@@ -151,7 +151,9 @@ class Ranks:
     def check_size(self, mesh: Mesh) -> None:
         """UserError unless the mesh has a device per rank."""
         if mesh.size != self.size:
-            raise UserError(f"the mesh has {mesh.size} devices, the job {self.size} ranks")
+            raise UserError(
+                f"the mesh must have a device per rank: it has {mesh.size}, the job {self.size}"
+            )
 
     def check_same(self, mesh: Mesh, fingerprint: str) -> None:
         """UserError on all ranks unless the mesh has a device per rank, and all run one program."""
@@ -160,7 +162,9 @@ class Ranks:
             every = self._every(fingerprint)
         odd = [r for r, found in enumerate(every) if found != every[0]]
         if odd:
-            raise UserError(f"ranks {odd} compiled another program than rank 0")
+            raise UserError(
+                f"all ranks must compile the same program: ranks {odd} differ from rank 0"
+            )
 
     def exchanged(self, mesh: Mesh, step: ExchangeStep) -> Action:
         """The action of an exchange of this rank, for repeated calls."""

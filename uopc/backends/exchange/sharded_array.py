@@ -158,7 +158,9 @@ class ShardedArray:
             array([0., 1., 2.])
         """
         if len(self._padded) != 1:
-            raise UserError(f"part: this process has {len(self._padded)} devices: see `parts`")
+            raise UserError(
+                f"part: this process has {len(self._padded)} devices, not 1: use `parts`"
+            )
         return self._unpadded(next(iter(self._padded)))
 
     def whole(self) -> Array:
@@ -203,7 +205,8 @@ class ShardedArray:
             return own
         if not isinstance(own, np.ndarray):
             raise UserError(
-                f"a part of shape {own.shape} on a GPU, expected {tuple(dims)}: pass np.asarray(x)"
+                f"a part on a GPU must have the shape {tuple(dims)}, got {own.shape}: pass"
+                " np.asarray(x)"
             )
         return np.ascontiguousarray(parts.resized(own, dims))
 
@@ -233,7 +236,7 @@ class ShardedArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
-            raise ValueError("a ShardedArray is gathered: its whole has memory of its own")
+            raise ValueError("copy=False: gathering a ShardedArray needs a copy")
         return self.whole().astype(dtype or self.dtype, copy=False)
 
     def __dlpack__(self, **how: Any) -> Any:
@@ -245,7 +248,9 @@ class ShardedArray:
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         """Copy or pickle the parts of this process; only this process may load the pickle."""
         if not self.is_on_host:
-            raise UserTypeError("a ShardedArray on GPUs has no pickle: pickle np.asarray(x.part)")
+            raise UserTypeError(
+                "a ShardedArray on GPUs cannot be pickled: pickle np.asarray(x.part)"
+            )
         return ShardedArray, (self.layout, self._padded, self._gathered)
 
     def __repr__(self) -> str:
@@ -268,7 +273,7 @@ def from_callback(
         raise UserTypeError(f"{who}: expected a shape and a function, got {shape!r}, {callback!r}")
     dims = tuple(shape)
     if not all([isinstance(d, int) and d >= 0 for d in dims]):
-        raise UserError(f"{who}: a shape has integers from 0 on, got {dims!r}")
+        raise UserError(f"{who}: the shape must be integers of 0 or more, got {dims!r}")
     mesh = sharding.mesh
     spec = mesh.spec(sharding.spec, dims, who)
     padded: dict[int, Array] = {}
@@ -288,6 +293,8 @@ def from_callback(
         padded[rank] = own.copy() if equal else own  # a program may write each
     kinds = {a.dtype for a in padded.values()}
     if len(kinds) > 1:
-        raise UserTypeError(f"{who}: parts of several dtypes: {', '.join(map(str, kinds))}")
+        raise UserTypeError(
+            f"{who}: all parts must have one dtype, got {', '.join(map(str, kinds))}"
+        )
     least = mesh.part_dims(dims, spec)
     return ShardedArray(layout(dims, mesh, spec, kinds.pop(), least), padded, gathered)

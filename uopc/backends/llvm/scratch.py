@@ -20,7 +20,9 @@ def nbytes(buffer: UOp) -> int:
     """The bytes of a kernel's BUFFER. Raises Unsupported where the size is not a number."""
     size = shapes.size(shapes.shape(buffer))
     if not isinstance(size, int):
-        raise Unsupported(f"llvm: a {buffer.arg.space} buffer of {size} elements, not a number")
+        raise Unsupported(
+            f"llvm: the size of a {buffer.arg.space} buffer must be known, got {size}"
+        )
     return size * buffer.dtype.itemsize
 
 

@@ -95,7 +95,9 @@ class GpuEmitter(ControlEmitter):
         if count > most:
             machine = f"sm_{self.gpu.version} with PTX {self.gpu.ptx / 10}"
             name = getattr(self.kernel.arg, "name", self.name)
-            raise Unsupported(f"kernel {name} has {count} arguments; {machine} takes {most}")
+            raise Unsupported(
+                f"kernel {name} has {count} arguments; {machine} takes at most {most}"
+            )
         for i in range(count):
             u, word = words.get(i), f"%w{i}"
             is_pointer = u is not None and u.op is Ops.PARAM
@@ -145,7 +147,9 @@ def space_of(address: UOp) -> str:
 def _dimension(u: UOp) -> tuple[str, int]:
     prefix, axis = u.arg[:-1], u.arg[-1:]
     if prefix not in _REGISTERS or axis not in "012":
-        raise Unsupported(f"nvptx: no hardware index {u.arg!r}; there are gidx0 to lidx2")
+        raise Unsupported(
+            f"nvptx: unknown hardware index {u.arg!r}; choose gidx0 to gidx2 or lidx0 to lidx2"
+        )
     return prefix, int(axis)
 
 
@@ -191,7 +195,7 @@ def dynamic_shared(kernel: UOp, gpu: Gpu) -> int:
     """The bytes of shared memory that a launch must request: 0 where the kernel declares them."""
     total = shared_layout(kernel)[1]
     if total > (most := gpu.shared_per_block):
-        raise Unsupported(f"nvptx: {total} bytes of shared memory; a block has {most}")
+        raise Unsupported(f"nvptx: a block needs {total} bytes of shared memory, but has {most}")
     return total if total > gpu.static_shared else 0
 
 

@@ -52,7 +52,7 @@ def _known(dtype: Any) -> DType | None:
 def argument_name(who: str, name: Any) -> None:
     """UserError unless `name` can name an argument: a printable text."""
     if not isinstance(name, str) or not name or not name.isprintable():
-        raise UserError(f"{who}: the name must be a text that can be printed, got {name!r}")
+        raise UserError(f"{who}: the name must be a printable string, got {name!r}")
 
 
 def flag(who: str, name: str, value: Any) -> bool:

@@ -116,7 +116,7 @@ def shaped_wmma(a: UOp, b: UOp, row: UOp, column: UOp, depth: UOp, *others: UOp)
 
     tile = next((t for t in OF_GPUS if t.operand is a.dtype), None)
     if tile is None:
-        raise UserError(f"shaped_wmma: there is no tile of {a.dtype.name}")
+        raise UserError(f"shaped_wmma: no tensor core multiplies {a.dtype.name}")
     src = (a, b, row, column, depth)
     made = located(intern(Ops.SHAPED_WMMA, tile.result, src, tile.shape))
     arg = ReduceArg("add")
@@ -188,7 +188,7 @@ def sink(
         array([5., 5.], dtype=float32)
     """
     if arg is not None and (name or opts is not None or not isinstance(arg, KernelArg)):
-        raise UserTypeError(f"sink: arg must be a KernelInfo, given alone, got {arg!r}")
+        raise UserTypeError(f"sink: arg must be a KernelInfo, without name and opts, got {arg!r}")
     if name or opts is not None:
         arg = KernelArg(name, opts)
     return located(intern(Ops.SINK, dtypes.void, roots, arg))

@@ -169,7 +169,8 @@ class _HandLoops(Elements):
         dims = shapes.shape(u)
         most = tuple([bounds.max_dim(d) for d in dims])
         if u.arg.space == "global":
-            raise UserError("stage: a STAGE in a kernel is in the space local or reg" + made_at(u))
+            problem = "stage: the space of a STAGE in a kernel must be local or reg"
+            raise UserError(problem + made_at(u))
         named = self._effects(u.src[1:])
         index, loops = self._loop_index(dims[len(named) :])
         loops = (*named, *loops)

@@ -391,7 +391,7 @@ def reduce(a: UOp, op: Op | ReduceOp, axes: Any = None, keepdims: bool = False) 
     loops = axes if isinstance(axes, (tuple, list)) else (axes,)
     if any(isinstance(r, UOp) and r.op is Ops.RANGE for r in loops):
         if keepdims or not all(isinstance(r, UOp) and r.op is Ops.RANGE for r in loops):
-            raise UserError("reduce: over ranges there are no other axes, and no keepdims")
+            raise UserError("reduce: a reduce over ranges takes ranges only, and no keepdims")
         return located(intern(Ops.REDUCE, a.dtype, (a, *dict.fromkeys(loops)), ReduceArg(name)))
     dims = shapes.shape(a)
     chosen = normal_axes(axes, len(dims), "reduce")

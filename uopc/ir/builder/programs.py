@@ -90,12 +90,12 @@ def repeated(call: UOp, schedule: Schedule | None, slots: Slots) -> tuple[UOp, .
     """
     function, *args, times = call.src
     if schedule is None:
-        raise InvalidIR("a function that repeats, and no schedule of functions")
+        raise InvalidIR("a function that repeats needs a schedule of functions")
     made = schedule(function)
     written = [written_slot(value) for value in function.src]
     own = {slot: _holding(args[slot], slots) for slot in written if slot is not None}
     if len(own) < len(written):
-        raise InvalidIR("a function that repeats gives a value that is no param after writes")
+        raise InvalidIR("a function that repeats must give params after writes")
     params: dict[UOp, UOp] = {}  # storage of the function -> its PARAM in the program
     given: list[UOp] = []
     for root in [storage_root(a) for c in made.program.src for a in arguments(c)]:

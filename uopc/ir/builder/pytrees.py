@@ -57,10 +57,10 @@ def spread(given: Any, structure: Any, kind: type, what: str) -> list[Any]:
     if given is None or isinstance(given, kind):
         return [given] * leaf_count(structure)
     if structure == LEAF:
-        raise UserError(f"{what} has {given!r} for an array")
+        raise UserError(f"{what} must have no container for an array, got {given!r}")
     found = split(given)
     if found is None or len(found[2]) != len(structure.parts):
-        raise UserError(f"{what} {given!r} does not fit the containers")
+        raise UserError(f"{what} must have the containers of the values, got {given!r}")
     parts = zip(found[2], structure.parts)
     return [entry for part, inner in parts for entry in spread(part, inner, kind, what)]
 

@@ -89,15 +89,17 @@ class Unrolled:
         twice = [s for i, s in enumerate(u.src) if places[i] in places[:i]]
         if twice:
             raise UserError(
-                f"mstack: two parts are on {devices.show(self.places[twice[0]])}:"
-                f" use .copy(device){made_at(twice[0])}"
+                f"mstack: each part needs a device of its own, two are on"
+                f" {devices.show(self.places[twice[0]])}: use .copy(device){made_at(twice[0])}"
             )
         return [self.one[s] for s in u.src]
 
     def _same(self, u: UOp) -> UOp:
         """The part of a value on one device; any part of a value that all devices have."""
         if u.arg and self.places.get(u.src[0]) is not None:
-            raise UserError(f"mselect: part {u.arg} of a value on one device{made_at(u)}")
+            raise UserError(
+                f"mselect: a value on one device has part 0 only, got {u.arg}{made_at(u)}"
+            )
         return self.one[u.src[0]]
 
     def _exchanged(self, u: UOp) -> list[UOp]:
@@ -105,8 +107,8 @@ class Unrolled:
         place = None if self.mesh else self.places[u.src[0]]
         if not u.arg.parts:
             if not isinstance(place, tuple):
-                where = "on a mesh: its ExchangeArg names axes" if self.mesh else "on one device"
-                raise UserError(f"{u.op.name}: a value {where}{made_at(u)}")
+                wanted = "axes of the mesh" if self.mesh else "a value on several devices"
+                raise UserError(f"{u.op.name}: the exchange needs {wanted}{made_at(u)}")
             u = u.replace(arg=replace(u.arg, parts=len(place)))
         if self.mesh is not None:
             places: Sequence[str | None] = self.mesh.devices
@@ -119,11 +121,14 @@ class Unrolled:
             groups = [list(range(len(places)))]
         if u.arg.parts != len(groups[0]):
             raise UserError(
-                f"{u.op.name}: {u.arg.parts} parts of a value on {count_of(len(groups[0]))}"
+                f"{u.op.name}: expected a part per device, got {u.arg.parts} for"
+                f" {count_of(len(groups[0]))}"
                 f"{made_at(u)}"
             )
         if not 0 <= u.arg.root < u.arg.parts:
-            raise UserError(f"{u.op.name}: root {u.arg.root} of {u.arg.parts} parts{made_at(u)}")
+            raise UserError(
+                f"{u.op.name}: root must be 0 to {u.arg.parts - 1}, got {u.arg.root}{made_at(u)}"
+            )
         got: list[UOp] = [u] * len(places)
         for group in groups:
             sent = [self.part(u.src[0], r) for r in group]  # or what all devices have

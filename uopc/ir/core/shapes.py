@@ -152,7 +152,7 @@ def _check_part(begin: Dim, size: Dim, whole: Dim) -> None:
         fits = all([type(d) is not int or d >= 0 for d in (begin, size, whole)])
     if not fits:
         part = f"{show((size,))} elements from {show((begin,))} on"
-        raise UserError(f"{part} are not inside of {show((whole,))}")
+        raise UserError(f"{part} are not inside {show((whole,))}")
 
 
 def _check_alike(u: UOp, free: int | None = None) -> Shape:
@@ -173,7 +173,7 @@ def _stack(u: UOp) -> Shape:
 def _cat(u: UOp) -> Shape:
     rank = len(shape(u.src[0]))
     if not 0 <= u.arg < rank:
-        raise UserError(f"axis {u.arg}, expected one below {rank}")
+        raise UserError(f"the axis is {u.arg}, expected an axis below {rank}")
     dims = list(_check_alike(u, u.arg))
     dims[u.arg] = sum([shape(s)[u.arg] for s in u.src[1:]], dims[u.arg])
     return tuple(dims)
@@ -189,7 +189,7 @@ def _accumulate(u: UOp) -> Shape:
     dims = shape(u.src[0])
     _check_axes(u.arg.axes, len(dims))
     if len(u.arg.axes) != 1:
-        raise UserError(f"the axes are {u.arg.axes}, expected one")
+        raise UserError(f"the axes are {u.arg.axes}, expected one axis")
     return dims
 
 
@@ -227,7 +227,7 @@ def _stage(u: UOp) -> Shape:
 def _part(u: UOp) -> Shape:
     values = tuple_elements(u.src[0])
     if not 0 <= u.arg < len(values):
-        raise UserError(f"part {u.arg} of {len(values)}")
+        raise UserError(f"the part is {u.arg}, expected a part below {len(values)}")
     return shape(values[u.arg])
 
 

@@ -106,7 +106,7 @@ def _common(u: UOp, known: _Known) -> Device:
             first = s
         elif known[s] != known[first]:
             one, other = (f"{_words(v)} is on {show(known[v])}{made_at(v)}" for v in (first, s))
-            hint = "use .copy(device) on one of them"
+            hint = "use .copy(device) on one of the two"
             raise UserError(f"{u.op.name.upper()}: {one}\n{other}\n{hint}")
     return None if first is None else known[first]
 
@@ -127,7 +127,10 @@ def _selected(u: UOp, known: _Known) -> Device:
     if not isinstance(whole, tuple):
         return whole
     if not 0 <= u.arg < len(whole):
-        raise UserError(f"mselect: part {u.arg} of a value on {len(whole)} devices{made_at(u)}")
+        raise UserError(
+            f"mselect: part must be below {len(whole)}, the number of devices, got"
+            f" {u.arg}{made_at(u)}"
+        )
     chosen: str | None = whole[u.arg]
     return chosen
 
@@ -137,7 +140,9 @@ def _each(u: UOp, known: _Known) -> Device:
     for s in u.src:
         part = known[s]
         if isinstance(part, tuple):
-            raise UserError(f"mstack: a part is on several devices, {show(part)}{made_at(s)}")
+            raise UserError(
+                f"mstack: each part must be on one device, got {show(part)}{made_at(s)}"
+            )
         parts.append(part)
     return tuple(parts)
 

@@ -216,7 +216,7 @@ class Mesh:
         for a in [a for axes in spec for a in axes]:
             if a not in sizes:
                 names = ", ".join(map(repr, sizes))
-                raise UserError(f"{who}: {show(spec)}: no mesh axis {a!r}; there are {names}")
+                raise UserError(f"{who}: {show(spec)}: unknown mesh axis {a!r}; choose {names}")
         return tuple([() if d == 1 else axes for d, axes in zip(dims, spec)])
 
     def part_dims(self, dims: Sequence[Dim], spec: Spec) -> tuple[Dim, ...]:
@@ -277,7 +277,9 @@ def make_mesh(
         if not isinstance(name, str) or not name.isidentifier():
             raise UserError(f"make_mesh: a name must be an identifier, got {name!r}")
     if math.prod(sizes) > MOST_DEVICES:
-        raise UserError(f"make_mesh: {math.prod(sizes)} devices, expected at most {MOST_DEVICES}")
+        raise UserError(
+            f"make_mesh: expected at most {MOST_DEVICES} devices, got {math.prod(sizes)}"
+        )
     return Mesh(names, sizes, _checked_devices(devices, math.prod(sizes)))
 
 
@@ -290,7 +292,7 @@ def _checked_devices(given: Sequence[str] | None, size: int) -> tuple[str, ...]:
     unknown = [d for d in found if not device.is_cpu(d)]
     if unknown:
         last = device.CPU_DEVICES - 1
-        raise UserError(f"make_mesh: no CPU device {unknown[0]!r}; there are cpu:0 to cpu:{last}")
+        raise UserError(f"make_mesh: unknown CPU device {unknown[0]!r}; choose cpu:0 to cpu:{last}")
     if len(set(found)) != len(found) or len(found) != size:
         raise UserError(f"make_mesh: expected {size} different devices, got {tuple(given)}")
     return found

@@ -112,11 +112,14 @@ def unproved(u: UOp) -> list[SizeCondition]:
             continue
         for side in (c.left, c.right):
             if not closed.is_closed(side):
-                raise UserError(f"{c.what}: {text(side)} is no size{made_at(u)}")
+                raise UserError(
+                    f"{c.what}: {text(side)} is not a size, because it is not made of"
+                    f" variables{made_at(u)}"
+                )
         if c.is_impossible:
             word = "" if c.relation == "equal" else f"{c.relation} "
             expected = f"{text(c.left)} must be {word}{text(c.right)}"
-            raise UserError(f"{c.what}: {expected}, and never is{made_at(u)}")
+            raise UserError(f"{c.what}: {expected}, but never is{made_at(u)}")
         left.append(c)
     return left
 
@@ -213,7 +216,7 @@ def _call(u: UOp) -> Conditions:
         if not p.src or not 0 <= p.arg.slot < len(args):
             continue
         wanted, given = shapes.shape(p), shapes.shape(args[p.arg.slot])
-        what = f"function {function.arg.name!r}: argument {p.arg.slot} of shape {show(given)}"
+        what = f"function {function.arg.name!r}: argument {p.arg.slot} has shape {show(given)}"
         if len(wanted) != len(given):
             raise UserError(f"{what}, expected {show(wanted)}{made_at(u)}")
         for d, e in zip(wanted, given):

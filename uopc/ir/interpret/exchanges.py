@@ -62,7 +62,7 @@ def in_group(kind: str, arg: Exchanged, dtype: DType, given: Sequence[Array]) ->
             nothing = np.zeros_like(given[0])
             sources = [traffic.source(arg, i) for i in range(p)]
             return [nothing if i is None else given[i] for i in sources]
-    raise InvalidIR(f"{kind!r} is no exchange")
+    raise InvalidIR(f"{kind!r} is not an exchange")
 
 
 def as_values(exchange: UOp, sent: Sequence[UOp], places: Sequence[str | None]) -> list[UOp]:
@@ -84,7 +84,7 @@ def as_values(exchange: UOp, sent: Sequence[UOp], places: Sequence[str | None]) 
             nothing = leaves.full(leaves.const(exchange.dtype, 0), shapes.shape(exchange))
             sources = [traffic.source(exchange.arg, i) for i in range(p)]
             return [nothing if i is None else sent[i] for i in sources]
-    raise InvalidIR(f"{exchange.op!r} is no exchange")
+    raise InvalidIR(f"{exchange.op!r} is not an exchange")
 
 
 def _reduced(exchange: UOp, every: UOp) -> UOp:

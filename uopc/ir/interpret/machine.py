@@ -276,7 +276,9 @@ def run_kernel(
     def argument(param: UOp) -> Array:
         slot: int = param.arg.slot
         if not 0 <= slot < len(buffers):
-            raise UserError(f"kernel: slot {slot}, but {len(buffers)} arrays were given")
+            raise UserError(
+                f"kernel: slot {slot} needs an array, but {len(buffers)} arrays were given"
+            )
         return buffers[slot]
 
     machine = StepMachine(argument, Variables(variables), {})

@@ -307,5 +307,5 @@ def linear(root: UOp) -> StepBlock:
         else:  # a node without sources has one value everywhere
             (stack[-1][1] if u.src else top).steps.append(u)
     if len(stack) > 1:
-        raise InvalidIR(f"{len(stack) - 1} loops are opened and not ended")
+        raise InvalidIR(f"{len(stack) - 1} loops are never ended")
     return top

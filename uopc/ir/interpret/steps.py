@@ -22,7 +22,7 @@ from uopc.ir.verify.nodes import describe
 
 def _grid(m: State, u: UOp) -> RunningThreads:
     if m.grid is None:
-        raise InvalidIR(f"{describe(u)}: there are no threads")
+        raise InvalidIR(f"{describe(u)}: this kernel has no threads")
     return m.grid
 
 
@@ -34,7 +34,7 @@ def _barrier(m: State, u: UOp) -> None:
 def _tile(u: UOp) -> tensor_cores.Tile:
     tile = tensor_cores.tile_of(u)
     if tile is None:
-        raise InvalidIR(f"{describe(u)}: there is no such tile")
+        raise InvalidIR(f"{describe(u)}: no tensor core has such a tile")
     return tile
 
 
@@ -50,7 +50,7 @@ def _wmma(m: State, u: UOp) -> None:
     """The product of two tiles of a warp. The lanes are a loop, or threads of a block."""
     tile = _tile(u)
     if any(s in m.masks for s in u.src[:2]):
-        raise InvalidIR(f"{describe(u)}: an operand is missing in some lanes")
+        raise InvalidIR(f"{describe(u)}: an operand must have a value in all lanes")
     if tile.is_of_words:  # one thread holds all of it
         a, b = [np.moveaxis(m.value(s), -1, 0)[None] for s in u.src[:2]]
         got = np.moveaxis(tensor_cores.multiplied(tile, *_of_one_rank(a, b))[0], 0, -1)

@@ -303,7 +303,7 @@ def _called(name: str, given: list[tuple[str, Any]]) -> Any:
     items = [value for key, value in given if not key]
     fields = {key: value for key, value in given if key}
     if name == "opaque":
-        raise InvalidIR("an opaque value is for reading only")
+        raise InvalidIR("an opaque value cannot be parsed: it is for reading only")
     if name == "dtype" and len(items) == 1 and not fields:
         return read_dtype(str(items[0]))
     if name in RECORDS and not items:

@@ -25,7 +25,7 @@ def filled_together(order: Iterable[UOp]) -> dict[UOp, UOp]:
             if any(r.arg.kind in THREADS for r in ranges.closed_ranges(end)):
                 found[u.src[0]] = end
                 if any(r.arg.kind in THREADS for r in ranges.ranges(end)):
-                    raise Unsupported("a tile of some threads, filled by others")
+                    raise Unsupported("threads must fill their own tile, not that of other threads")
     return found
 
 

@@ -70,7 +70,9 @@ class FunctionCalls:
             self._buffers[function] = {b: None for b in order if b.op is Ops.BUFFER}
         params = self._params[function]
         if any(p.arg.slot >= len(args) for p in params):
-            raise UserError(f"function {function.arg.name!r}: {len(args)} arguments are too few")
+            raise UserError(
+                f"function {function.arg.name!r}: expected more than {len(args)} arguments"
+            )
         for p in params:
             given = args[p.arg.slot]
             same = shapes.shape(given) == shapes.shape(p) or bool(p.src)  # a size condition

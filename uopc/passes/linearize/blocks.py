@@ -54,7 +54,7 @@ class LoopTree:
         if found is None:
             missing = [r for r in ranges if r not in self.depth]
             if missing:
-                raise InvalidIR(f"linearize: {missing[0]!r} is never closed around {u.op!r}")
+                raise InvalidIR(f"linearize: {missing[0]!r} must be closed around {u.op!r}")
             found = max(ranges, key=lambda r: (self.depth[r], r.arg.axis))
             self._innermost[ranges] = found
         return found

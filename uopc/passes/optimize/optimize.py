@@ -74,7 +74,7 @@ def _saved(name: str, replayed: Iterator[KernelArg]) -> tuple[Opt, ...]:
     """The Opts of the next kernel of a saved schedule. UserError if it is another kernel."""
     saved = next(replayed, None)
     if saved is None or saved.name != name:
-        there = "has no more" if saved is None else f"has {saved.name} in its place"
+        there = "has too few kernels" if saved is None else f"has kernel {saved.name} here"
         raise UserError(f"kernel {name}: the saved schedule {there}")
     return saved.opts or ()
 

@@ -99,7 +99,7 @@ class Exchanges:
                 v = self._gathered(v, d, want if keep else (), reason)
         v = self._cut(v, spec)
         if v.spec != spec:
-            raise UserError(f"no exchange makes {show(spec)} of {show(v.spec)}")
+            raise UserError(f"no exchange turns {show(v.spec)} into {show(spec)}")
         return v
 
     def _combined_over(self, v: Value, op: str) -> Axes:

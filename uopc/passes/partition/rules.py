@@ -425,8 +425,8 @@ class Rules:
         written = storage_root(target.local)
         if written.op is not root.op or used_axes(target.spec) != used_axes(cut):
             raise UserError(
-                f"a store to a part of an array that is cut as {show(cut)}:"
-                f" store to all of it, or to a part along a dimension that is whole{made_at(u)}"
+                f"a store must not write a part of a dimension that is cut as {show(cut)}:"
+                f" store to the whole array, or to a part of another dimension{made_at(u)}"
             )
         dims = shapes.shape(u.src[0])
         src = [target.local]
@@ -441,12 +441,14 @@ class Rules:
         args = []
         for s in u.src[1:]:
             if s.dtype is dtypes.void:
-                raise Unsupported(f"compile: a call with {s.op.name} on a mesh{made_at(u)}")
+                raise Unsupported(
+                    f"compile: a call with {s.op.name} is not supported on a mesh{made_at(u)}"
+                )
             v = self.value(s)
             root = storage_root(s)
             if used_axes(v.spec) and root.op is Ops.PARAM and root.arg.name:
                 raise UserError(
-                    f"a kernel takes whole arrays, {root.arg.name} is cut as"
+                    f"a kernel takes whole arrays, but {root.arg.name} is cut as"
                     f" {show(v.spec)}: pass .shard(uopc.P()){made_at(u)}"
                 )
             args.append(self.exchanges.whole(v, "argument of a kernel").local)

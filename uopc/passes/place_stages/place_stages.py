@@ -409,7 +409,9 @@ def _called(u: UOp, src: tuple[UOp, ...]) -> UOp:
         view = whole_root(a)
         if view.op.movement:
             if slot in written:
-                raise Unsupported(f"kernel argument {slot} is written, but is a {view.op.name}")
+                raise Unsupported(
+                    f"kernel argument {slot} is written: it must be storage, got {view.op.name}"
+                )
             a = _stage(a, "argument of a kernel", False)
         args.append(a)
     return intern(u.op, u.dtype, (src[0], *args), u.arg, u.tag)

@@ -92,7 +92,7 @@ def _blocks(
     beside = [[r for r in blocks if r in n and r not in shared] for n in nests]
     beside = [own for own in beside if own]
     if sum(map(len, beside)) > len(blocks) - len(shared):
-        raise Unsupported("nests of loops that share blocks in part")
+        raise Unsupported("loop nests that share only some blocks are not supported")
     sizes = [dim_uop(shapes.size(tuple([r.src[0] for r in own]))) for own in beside]
     total = functools.reduce(affine.add, sizes, affine.const(0))
     extents = [r.src[0] for r in shared] + [total] * bool(beside)
@@ -215,7 +215,9 @@ class _ThreadPlacement:
     def _reduce(self, u: UOp, value: UOp, closed: tuple[UOp, ...]) -> UOp:
         """A REDUCE over threads, one dimension after the other."""
         if self.launch.steps:
-            raise Unsupported("a reduce shared by threads beside a tile that they fill together")
+            raise Unsupported(
+                "a reduce shared by threads next to a tile that the threads fill is not supported"
+            )
         for r in closed:
             if r not in self.launch.position:
                 raise InvalidIR(f"place-threads: {u.op!r} closes threads and loops together")
@@ -259,7 +261,7 @@ def place_threads(kernel: UOp, context: Context) -> UOp:
     if gpu is None or launch is None:  # without a GPU, threads are loops
         return kernel
     if (size := math.prod(launch.sizes)) > gpu.threads_per_block:
-        raise Unsupported(f"a block of {size} threads; the most are {gpu.threads_per_block}")
+        raise Unsupported(f"a block has {size} threads, expected at most {gpu.threads_per_block}")
     kernel = swizzled(kernel)
     order = list(walk.order(kernel))
     placing = _ThreadPlacement(order, launch, tiles := filled_together(order))

@@ -77,8 +77,9 @@ def _circle(stuck: list[KernelCall], graph: LaunchGraph) -> str:
     names = ", ".join(dict.fromkeys([str(r.arg.name) for r in roots])) or "intermediate storage"
     lines = dict.fromkeys([line for _, w in pairs if (line := made_at(w))])
     return (
-        f"circular wait: {len(stuck)} launches overwrite {names}, which others of them still read "
-        "before; pass the kernel a copy, made with .contiguous()" + "".join(lines)
+        f"circular wait: {len(stuck)} launches overwrite {names}, which other launches still have"
+        " to "
+        "read; pass the kernel a copy, made with .contiguous()" + "".join(lines)
     )
 
 

@@ -126,7 +126,7 @@ def _split_record(content: bytes) -> tuple[Head, list[bytes], Any]:
             blobs.append(content[at : at + nbytes])
             at += nbytes
         if at != len(content):
-            raise ValueError(f"{at} bytes expected, {len(content)} found")
+            raise ValueError(f"expected {at} bytes, found {len(content)}")
         digests = [(str(name), str(digest), str(own)) for name, digest, own in kernels]
         return Head({str(k): str(v) for k, v in key.items()}, digests), blobs, body
 

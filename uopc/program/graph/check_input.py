@@ -36,7 +36,7 @@ def checked(facts: GraphFacts, device: str, mesh: bool = False) -> UOp:
     if level is not TENSOR:
         for u in facts.of(Ops.NUMBER):
             raise InvalidIR(
-                "input: NUMBER in a kernel that no CALL gives its value, expected a constant"
+                "input: a NUMBER in a kernel needs a CALL that gives its value, or a constant"
                 f"\n  {verifier.describe(u, graph)}{made_at(u)}"
             )
         return _guarded(graph)
@@ -74,12 +74,12 @@ def _check_devices(facts: GraphFacts, device: str, alone: bool) -> None:
             continue
         if u.op is Ops.COPY:
             raise Unsupported(
-                f"compile: a copy to {devices.show(place)} in a program for {own}:"
-                f" compile a program for each device, and hand arrays over{made_at(u)}"
+                f"compile: a program for {own} cannot copy to {devices.show(place)}:"
+                f" compile a program for each device, and pass the arrays{made_at(u)}"
             )
         name = u.arg.name if u.op is Ops.PARAM else f"buffer {u.arg.slot}"
         raise UserError(
-            f"compile: {name} is on {devices.show(place)}, the program is for {own}{made_at(u)}"
+            f"compile: {name} is on {devices.show(place)}, but the program is for {own}{made_at(u)}"
         )
 
 

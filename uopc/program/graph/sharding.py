@@ -73,9 +73,9 @@ class MeshRequest:
         does not have, and for a variable that is called as the coordinate of a mesh axis;
         Unsupported for a kernel, a search, and devices that are no CPUs where these must be."""
         if beam:
-            raise Unsupported("compile: beam on a mesh of devices")
+            raise Unsupported("compile: beam is not supported on a mesh of devices")
         if facts.level is not TENSOR:
-            raise Unsupported("compile: a mesh needs a graph of values")
+            raise Unsupported("compile: a mesh needs a graph of values, not a kernel")
         if not is_cpu(device) and (self.mesh.devices or self.hosts):
             raise Unsupported(
                 "compile: deterministic, or a mesh that names its devices, needs device cpu"
@@ -83,7 +83,9 @@ class MeshRequest:
         taken = {coordinate(a) for a in self.mesh.axis_names}
         for v in facts.variables:
             if v.arg.name in taken:
-                raise UserError(f"compile: variable {v.arg.name!r} is that of a mesh axis")
+                raise UserError(
+                    f"compile: the name of variable {v.arg.name!r} is taken by a mesh axis"
+                )
         outputs = len([v for v in facts.graph.src if v.dtype is not dtypes.void])
         names = [str(p.arg.name) for p in params]
         given = dict(self.in_specs)
@@ -91,12 +93,15 @@ class MeshRequest:
             given = dict.fromkeys(names, given[""])
         for name in given:
             if name not in names:
-                raise UserError(f"compile: in_shardings: no param {name!r}; there are {names}")
+                raise UserError(f"compile: in_shardings: unknown param {name!r}; choose {names}")
         results = self.out_specs
         if results is not None and len(results) == 1:
             results = results * outputs
         if results is not None and len(results) != outputs:
-            raise UserError(f"compile: out_shardings: {len(results)} for {outputs} results")
+            raise UserError(
+                f"compile: out_shardings must have {outputs} specs, one per result, got"
+                f" {len(results)}"
+            )
         return replace(self, in_specs=tuple(sorted(given.items())), out_specs=results)
 
     def layout(self) -> MeshLayout:
@@ -130,7 +135,7 @@ def of_arguments(sharding: Sharding | None, given: Earlier) -> Sharding | None:
     if unknown := sorted(given.keys() - {f.name for f in fields(Sharding)}):
         raise TypeError(f"compile() got an unexpected keyword argument {unknown[0]!r}")
     if sharding is not None:
-        raise UserError(f"compile: {', '.join(given)} beside sharding: put all into uopc.Sharding")
+        raise UserError(f"compile: put {', '.join(given)} into sharding=uopc.Sharding(...)")
     checks.flag("compile", "explicit", given.get("explicit", False))
     if asked.get("mesh") is None:
         if asked:
@@ -142,8 +147,8 @@ def of_arguments(sharding: Sharding | None, given: Earlier) -> Sharding | None:
     names = [f.name for f in fields(Sharding)[1:] if f.name in asked]
     written = ", ".join(["mesh", *[f"{n}=..." for n in names]])
     warnings.warn(
-        f"compile: write sharding=uopc.Sharding({written}); this argument goes away in the next"
-        " version", DeprecationWarning, stacklevel=3,
+        f"compile: write sharding=uopc.Sharding({written}); the next version does not take this"
+        " argument", DeprecationWarning, stacklevel=3,
     )  # fmt: skip
     return Sharding(**parts)
 
@@ -183,8 +188,8 @@ def _check_overlap(overlap: object, mesh: Mesh, deterministic: object) -> None:
         )
     if overlap and (mesh.devices or deterministic is not False):
         raise Unsupported(
-            "compile: overlap on a mesh that names its devices, or with deterministic: their"
-            " exchanges are copies"
+            "compile: overlap is not supported with deterministic or on a mesh that names its"
+            " devices: their exchanges are copies"
         )
 
 
@@ -195,7 +200,7 @@ def _in_blocks(mesh: Mesh, blocks: bool | int) -> tuple[Mesh, Mesh | None]:
         return mesh, None
     if mesh.devices:
         raise Unsupported(
-            "compile: deterministic on a mesh that names its devices: make it without devices="
+            "compile: deterministic needs a mesh without devices="
         )
     count = BLOCKS if blocks is True else blocks
     if type(count) is not int or count < 1:
@@ -205,8 +210,8 @@ def _in_blocks(mesh: Mesh, blocks: bool | int) -> tuple[Mesh, Mesh | None]:
     for name, n in mesh.shape.items():
         if count % n:
             raise UserError(
-                f"compile: deterministic: {count} blocks are not shared evenly by the {n} devices"
-                f" along {name!r}: give a multiple, deterministic={-(-count // n) * n}"
+                f"compile: deterministic: the {n} devices along {name!r} must divide the {count}"
+                f" blocks: pass deterministic={-(-count // n) * n}"
             )
     return make_mesh([count] * len(mesh.axis_names), mesh.axis_names), mesh
 

@@ -165,12 +165,14 @@ def _values(plan: Plan, lowered: Lowered, given: Mapping[str, int]) -> dict[str,
     sharding = lowered.context.sharding
     for name, value in given.items():
         if name not in highest:
-            raise UserError(f"predict: no variable {name!r}; there are {', '.join(highest)}")
+            raise UserError(f"predict: unknown variable {name!r}; choose {', '.join(highest)}")
         if isinstance(value, bool) or not isinstance(value, int):
             raise UserTypeError(f"predict: {name} must be an integer, got {value!r}")
     for v in plan.variables:
         if not v.lo <= given.get(v.name, v.hi) <= v.hi:
-            raise UserError(f"predict: {v.name} is {given[v.name]}: {v.lo}..{v.hi} is allowed")
+            raise UserError(
+                f"predict: variable {v.name} is {given[v.name]}, expected {v.lo}..{v.hi}"
+            )
     values = {**highest, **given}
     if plan.mesh is not None:
         return plan.mesh.on(0, values)

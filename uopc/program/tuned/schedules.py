@@ -161,7 +161,7 @@ def check_device(request: Request) -> None:
     """Unsupported if nothing can be measured: on a GPU that is only described."""
     if request.device.startswith("cuda:sm_"):
         raise Unsupported(
-            f"beam (UOPC_BEAM): a search measures, and {request.device} has PTX alone"
+            f"beam (UOPC_BEAM): a search measures, which {request.device} cannot"
         )
 
 

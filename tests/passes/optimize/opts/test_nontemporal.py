@@ -102,7 +102,7 @@ def test_rows_that_are_not_aligned_are_stored_through_the_caches():
     [
         (lambda x: x * 2.0, Opt("NONTEMPORAL", 0, 4), "the amount is 4"),
         (lambda x: x.assign(x * 2.0), Opt("NONTEMPORAL", 0, 0), "reads the storage that it writes"),
-        (lambda x: x.reshape(8, 8).sum(axis=1), Opt("NONTEMPORAL", 1, 0), "is stored in the loop"),
+        (lambda x: x.reshape(8, 8).sum(axis=1), Opt("NONTEMPORAL", 1, 0), "stores no output"),
     ],
 )
 def test_refused(make, opt, why):

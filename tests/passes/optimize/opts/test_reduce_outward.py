@@ -81,13 +81,13 @@ def product(m, k, n):
 
 
 REFUSED = [
-    ([Opt("REDUCE_OUT", 0, 1)], "the range is not that of one reduce"),
+    ([Opt("REDUCE_OUT", 0, 1)], "exactly one reduce must close the range"),
     ([Opt("REDUCE_OUT", 2, 2)], "there is no output loop 2"),
     ([Opt("REDUCE_OUT", 2, 7)], "there is no output loop 7"),
     ([Opt("VECTOR", 1, 4), Opt("REDUCE_OUT", 3, 0)], "copies of the loop would share the tile"),
     ([Opt("UPCAST", 0, 3), Opt("REDUCE_OUT", 2, 1)], "copies of the loop would share the tile"),
     ([Opt("REDUCE_OUT", 2, 0), Opt("UNROLL", 5, 0)], "UNROLL is for reduce loops"),
-    ([Opt("REDUCE_OUT", 2, 0), Opt("UPCAST", 4, 5)], "write to one place, in their order"),
+    ([Opt("REDUCE_OUT", 2, 0), Opt("UPCAST", 4, 5)], "write to one element, in order"),
 ]
 
 

@@ -108,9 +108,11 @@ class FilePlace:
         numbers = (identity.device, identity.inode, identity.size, identity.mtime_ns)
         sizes = (place.offset, *place.dims)
         if not all([type(n) is int for n in (*numbers, *sizes)]) or min(sizes) < 0:
-            raise InvalidIR(f"{name}: the place of an array in a file has numbers")
+            raise InvalidIR(
+                f"{name}: the place of an array in a file must have integers of 0 or more"
+            )
         if type(identity.path) is not str or type(place.dtype) is not str:
-            raise InvalidIR(f"{name}: the place of an array in a file has a path and a dtype")
+            raise InvalidIR(f"{name}: the place of an array in a file must have a path and a dtype")
         return place
 
     def open(self) -> Array:
@@ -120,7 +122,9 @@ class FilePlace:
         t = dtypes.by_name(self.dtype).numpy
         end = self.offset + math.prod(self.dims) * t.itemsize
         if end > mapping.identity.size or self.offset % t.itemsize or end == self.offset:
-            raise InvalidIR(f"bytes {self.offset} to {end} are no array in {self.identity.path}")
+            raise InvalidIR(
+                f"bytes {self.offset} to {end} are not an array in {self.identity.path}"
+            )
         return mapping.array(self.offset, t, self.dims)
 
 
@@ -303,7 +307,7 @@ def check_unchanged_since(before: Identity, writable: bool = False) -> None:
     try:
         now = Identity.of(path, os.stat(path))
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}, since it was opened") from None
+        raise UserError(f"{path} has changed since it was opened: {error.strerror}") from None
     if writable:  # its own writes change the time
         now = dataclasses.replace(now, mtime_ns=before.mtime_ns)
     _check_same(before, now)

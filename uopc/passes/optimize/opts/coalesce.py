@@ -22,7 +22,7 @@ def coalesce(kernel: UOp, r: UOp, n: int) -> UOp:
     between = [q for u in nest_of(kernel).closers(r) for q in u.src[1:]
                if r.arg.axis < q.arg.axis < inner.arg.axis]  # fmt: skip
     if not r.arg.axis < inner.arg.axis or between:
-        raise Refused(f"range {n} is not the next one inside")
+        raise Refused(f"range {n} is not the next range inside")
     length = known_length(r) * known_length(inner)
     for q in (r, inner):
         check_free(kernel, q)

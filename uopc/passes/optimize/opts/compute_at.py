@@ -58,7 +58,9 @@ def compute_at(kernel: UOp, r: UOp, n: int) -> UOp:
     """Compute value number n of the loops inside of r into a tile, and read it there."""
     found = values(kernel, r)
     if not 0 <= n < len(found):
-        raise Refused(f"the loops inside compute {len(found)} values at several places or across")
+        raise Refused(
+            f"the amount must be below {len(found)}, the number of values that a tile may hold"
+        )
     s = found[n]
     legality.check_ahead(kernel, s.value)
     nest = next_nest(kernel)
@@ -70,7 +72,7 @@ def compute_at(kernel: UOp, r: UOp, n: int) -> UOp:
     firsts = {q: affine.plus(f, low) for q, f, (low, _) in zip(s.loops, fill, spans)}
     content = rebuild.rebuild(s.value, firsts)
     if len(s.places) > 1 and not _is_inside(content):
-        raise Refused("the block around all places reaches outside of the storage that it reads")
+        raise Refused("the tile would be filled from outside of the storage")
     dims = [int(bounds.bounds(f.src[0])[1]) for f in fill]
     tile = local_tile(kernel, s.value.dtype, dims, most=MOST_BYTES).fill(fill, content)
 

@@ -62,11 +62,11 @@ def _copied(u: UOp) -> list[UOp]:
     """The copies and lanes around a reduce, outer ones first."""
     around = ranges.ranges(u)
     if any(q.arg.kind not in ("loop", "thread", *_COPIED) for q in around):
-        raise Refused("the reduce is inside of another")
+        raise Refused("the reduce is inside another reduce")
     copied = [q for q in around if q.arg.kind in _COPIED]
     copied.sort(key=lambda q: _inner_last(u, q))
     if not any(q.arg.kind in ("upcast", "warp") for q in copied):
-        raise Refused("the reduce has no copies side by side")
+        raise Refused("no loop around the reduce is unrolled")
     return copied
 
 

@@ -18,7 +18,7 @@ def other_loop(kernel: UOp, r: UOp, n: int, do: str) -> UOp:
     """Output loop number n, which is closed together with r. `do` ends the message of a refusal."""
     axes = nest_of(kernel).axes
     if not 0 <= n < len(axes) or axes[n] is r:
-        raise Refused(f"there is no other range {n}")
+        raise Refused(f"{n} must be the number of another range")
     q = axes[n]
     if not (q.arg.kind == r.arg.kind == "loop"):
         raise Refused(f"only output loops {do}")
@@ -35,9 +35,9 @@ def swap(kernel: UOp, r: UOp, n: int) -> UOp:
     for moved, axis in ((r, q.arg.axis), (q, r.arg.axis)):
         inside = [u for u in nest_of(kernel).ranges if moved in ranges.ranges(u.src[0])]
         if any(u.arg.kind != "loop" or u.arg.axis < axis for u in inside):
-            raise Refused("another range depends on one of them")
+            raise Refused("a third range depends on one of the two ranges")
         if any(p.arg.axis > axis for p in ranges.ranges(moved.src[0])):
-            raise Refused("the length of one depends on a loop that would be inside of it")
+            raise Refused("the length of a range depends on a loop that would be inside the range")
     inner, outer = loops_to(kernel, max(r, q, key=by_axis)), min(r, q, key=by_axis)
     check_parallel(kernel, [p for p in inner[1:] if p.arg.axis >= outer.arg.axis])
     a, b = make_range(r.src[0], q.arg.axis, "loop"), make_range(q.src[0], r.arg.axis, "loop")

@@ -78,21 +78,24 @@ def check_around_all(kernel: UOp, r: UOp) -> None:
     if any(q.arg.kind == "thread" for q in nest_of(kernel).axes):
         raise Refused("the kernel is shared among threads already")
     if any(u.op is not Ops.END or r not in u.src[1:] for u in kernel.src):
-        raise Refused("the range is not around the whole kernel")
+        raise Refused("the range must be around the whole kernel")
     check_parallel(kernel, loops_to(kernel, r), own_storage=True)
 
 
 def check_unordered(kernel: UOp, r: UOp) -> None:
     """Refused if the iterations of the range must keep their order."""
     if any([is_overwritten(u, r) for u in nest_of(kernel).stores]):
-        raise Refused("its iterations write to one place, in their order")
+        raise Refused("the iterations of the range write to one element, in order")
     check_parallel(kernel, [r])
 
 
 def check_parallel(kernel: UOp, loops: Iterable[UOp], own_storage: bool = False) -> None:
     """Refused if the iterations of one of these loops must keep their order; see `is_ordered`."""
     if any(is_ordered(kernel, q, own_storage) for q in loops):
-        raise Refused("its iterations keep their order: one may touch what another one writes")
+        raise Refused(
+            "the iterations of the range must keep their order: an iteration may read or write an"
+            " element that another writes"
+        )
 
 
 def loops_to(kernel: UOp, r: UOp) -> list[UOp]:
@@ -135,5 +138,5 @@ def only_reduce(kernel: UOp, r: UOp) -> UOp:
     """The REDUCE that closes the range; Refused unless there is exactly one."""
     found = nest_of(kernel).reduces_over(r)
     if len(found) != 1:
-        raise Refused("the range is not that of one reduce")
+        raise Refused("exactly one reduce must close the range")
     return found[0]

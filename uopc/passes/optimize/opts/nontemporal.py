@@ -25,11 +25,11 @@ def nontemporal(kernel: UOp, r: UOp, n: int) -> UOp:
     inside = [u for u in nest_of(kernel).stores if r in ranges.ranges(u)]
     stores = [u for u in inside if storage_root(u.src[0]).op is Ops.PARAM]
     if not stores:
-        raise Refused("nothing of the kernel's output is stored in the loop")
+        raise Refused("the loop stores no output of the kernel")
     if any(u.arg is not None for u in stores):
         raise Refused("the stores have a mode already")
     if any(is_overwritten(u, q) for u in stores for q in ranges.ranges(u)):
-        raise Refused("its iterations write to one place: the next one waits for the last")
+        raise Refused("the iterations of a loop write to one element, in order")
     check_not_read(kernel, stores)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:

@@ -69,11 +69,13 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
     """Compute operand n of the kernel's reduces into a tile before r; read the tile inside of r."""
     choices = operands(kernel)
     if not 0 <= n < len(choices):
-        raise Refused(f"the kernel's reduces have {len(choices)} operands")
+        raise Refused(
+            f"the operand must be below {len(choices)}, the number of operands of reduces"
+        )
     value, reduce = choices[n]
     around = ranges.ranges(reduce) if r.arg.kind == "loop" else ranges.closed_ranges(reduce)
     if r not in around:
-        raise Refused("the loop is not around the operand's reduce")
+        raise Refused("the loop must be around the reduce of the operand")
     inside = [q for q in ranges.ranges(value) if not _is_around(q, r)]
     inside.sort(key=lambda q: (q.arg.axis, content(q)))
     unknown = [q for q in inside if q.src[0].op is not Ops.CONST]  # loops around may decide

@@ -39,7 +39,7 @@ def prepack(kernel: UOp, r: UOp, n: int) -> UOp:
     for param, accesses in reads.items():
         mapping |= _blocked(param, accesses, r, lengths, n)
     if not mapping:
-        raise Refused("the loop alone counts no dimension of a constant array")
+        raise Refused("no dimension of a constant array is indexed by the loop alone")
     return rebuild.rebuild(kernel, mapping)
 
 

@@ -24,7 +24,7 @@ def find_recomputed(kernel: UOp, r: UOp) -> tuple[UOp, dict[UOp, UOp]]:
     """The term of the reduce over r, and the equal terms in other loops, each with its loop."""
     reduce = legality.only_reduce(kernel, r)
     if len(reduce.src) != 2:
-        raise Refused("the range is not that of one reduce alone")
+        raise Refused("a reduce must close the range alone")
     value, nodes = reduce.src[0], walk.order(kernel)
     around = [ranges.ranges(u) for u in nodes if u.op is value.op and u.dtype is value.dtype]
     others = ranges.ranges(value) - {r}

@@ -122,7 +122,9 @@ def overlapping(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
     body is enough for every length of at least n."""
     length = r.src[0]
     if n < 2 or bounds.bounds(length)[0] < n or affine.is_multiple(length, n):
-        raise Refused(f"{n} is below 2, exceeds the range or divides it: no vectors overlap")
+        raise Refused(
+            f"the amount {n} must be at least 2, at most the range, and must not divide the range"
+        )
     why = "a reduce would add terms twice: OVERLAP is for output loops"
     legality.check_output(kernel, r, why)
     legality.check_not_read(kernel, nest_of(kernel).stores)
@@ -136,7 +138,7 @@ def shorter(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
     check_amount(n)
     legality.check_output(kernel, r, "BLOCK is for output loops")
     if bounds.bounds(r.src[0])[1] <= n:
-        raise Refused("the range is one block")
+        raise Refused(f"the range must be longer than a block of {n}")
     return _cut_off(r, _over(r, quotient_up(r.src[0], n)), affine.const(n))
 
 
@@ -229,7 +231,7 @@ def after(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
 def first(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
     """The first n iterations, then the remaining iterations."""
     if not 0 < n < bounds.bounds(r.src[0])[0]:
-        raise Refused(f"the range is not known to have more than {n} iterations, or {n} is below 1")
+        raise Refused(f"the amount {n} must be at least 1 and less than the range")
     return _in_sequence(r, (affine.const(n), {}), (affine.plus(r.src[0], -n), {}))
 
 
@@ -243,7 +245,7 @@ def at_bound(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
         raise Refused(f"the range is not known to be a multiple of {n}")
     found = breakpoints(kernel, r)
     if not found:
-        raise Refused("it is compared with no loop around it")
+        raise Refused("the range is compared with no loop around the range")
     begin, end = found[0].first, found[0].end
     blocks, middle = affine.floordiv(length, affine.const(n)), -(-found[0].width // n) + (n > 1)
     least, most = bounds.bounds(blocks)

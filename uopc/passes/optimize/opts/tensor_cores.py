@@ -54,13 +54,15 @@ def tile_loops(kernel: UOp, r: UOp, n: int) -> tuple[Tile, UOp, UOp, UOp]:
     storage) and of its depth. If several loops qualify, the innermost."""
     closing = nest_of(kernel).closers(r)
     if len(closing) != 1 or closing[0].op is not Ops.REDUCE:
-        raise Refused("tensor cores add up one reduce")
+        raise Refused("exactly one reduce must close the range")
     product = find_contraction(closing[0])
     if product is None:
-        raise Refused("the reduce is no sum of products")
+        raise Refused("the reduce is not a sum of products")
     tile = nest_of(kernel).tile_of(product)
     if tile is None:
-        raise Refused("each operand needs an output loop of its own, and one writes neighbours")
+        raise Refused(
+            "each operand needs an output loop of its own, one of which writes neighbours"
+        )
     ordered, row, column = tile
     return _tile(ordered, n), row, column, r
 
@@ -82,10 +84,10 @@ def _tile(p: Contraction, n: int) -> Tile:
         a, b = b, a
     tiles = [t for t in tiles_for(a, b, result) if t.is_of_words is (product.op in DOTS)]
     if not tiles:
-        raise Refused(f"there is no tile for {a.name} and {b.name}, added up in {result.name}")
+        raise Refused(f"no tensor core multiplies {a.name} and {b.name} into {result.name}")
     tile = tiles[-1 if n == LARGEST else 0]
     if tile.operand is dtypes.float32 and n != ROUNDED:
-        raise Refused("float32 would be rounded to tf32: the amount is 0, not 1")
+        raise Refused("float32 would be rounded to tf32: amount 1 allows the rounding")
     return tile
 
 

@@ -23,9 +23,9 @@ def check_shared_reduce(kernel: UOp, r: UOp) -> None:
         raise Refused("only a reduce can be shared; use LOCAL")
     for q in set().union(*[ranges.ranges(u) for u in closing]):
         if q.arg.kind.startswith("group"):
-            raise Refused("a reduce around it is shared among threads already")
+            raise Refused("a reduce around the range is shared among threads already")
         if _differs(q):
-            raise Refused("a loop around it has another length in other threads")
+            raise Refused("the length of a loop around the range differs between threads")
 
 
 def check_block(kernel: UOp, r: UOp) -> None:
@@ -33,7 +33,7 @@ def check_block(kernel: UOp, r: UOp) -> None:
     of their own, unless blocks would have to wait for each other."""
     _check_separate(kernel, r)
     if ranges.ranges(r.src[0]):
-        raise Refused("its length differs from iteration to iteration")
+        raise Refused("the length of the range differs between iterations of another loop")
     if not all(u.op is Ops.END and r in u.src[1:] for u in kernel.src):
         _check_outermost_of_nest(kernel, r)
 
@@ -51,9 +51,11 @@ def _check_outermost_of_nest(kernel: UOp, r: UOp) -> None:
         elif u.op is Ops.END and all(q.arg.kind == "global" for q in u.src[1:]):
             effects.append(u.src[0])
     else:
-        raise Refused("the range is not the outermost one of a nest")
+        raise Refused("the range must be the outermost range of a nest")
     if any(u.op is Ops.BUFFER for u in walk.order(kernel)):
-        raise Refused("the kernel fills storage of a block, and the range is not around all of it")
+        raise Refused(
+            "the kernel fills storage of a block, so the range must be around the whole kernel"
+        )
     legality.check_not_read(kernel, nest_of(kernel).stores)
 
 
@@ -69,7 +71,7 @@ def check_thread(kernel: UOp, r: UOp) -> None:
         written = {(storage_root(u), r in ranges.ranges(u)) for u in targets}
         read = [(a.storage, r not in a.loops) for a in nest.used]
         if any(root.op is Ops.PARAM and (root, outside) in written for root, outside in read):
-            raise Refused("code outside of it shares storage with its iterations")
+            raise Refused("code outside the range shares storage with the iterations of the range")
 
 
 def check_no_barrier(kernel: UOp, r: UOp) -> None:
@@ -84,7 +86,7 @@ def _check_separate(kernel: UOp, r: UOp) -> None:
     """Refused if the iterations of an output loop cannot run at the same time."""
     inside = [a.storage for a in nest_of(kernel).inside(r)]
     if r not in _fill_loops(kernel) and any(u.op is Ops.BUFFER for u in inside):
-        raise Refused("it goes over storage that each thread has for itself")
+        raise Refused("the range indexes storage that each thread has for itself")
     legality.check_unordered(kernel, r)
     legality.check_parallel(kernel, legality.loops_to(kernel, r))
 
