@@ -1,6 +1,6 @@
 """Drawn graphs with heavy values stored by hand: is any placement faster than the compiler's own?
 
-    python benchmarks/placements.py                        30 graphs, a table
+    python benchmarks/placements.py [--page docs/lab/placements.md]     30 graphs, a table
     python benchmarks/placements.py 17 40:80               graphs of `composites.py` by number
     python benchmarks/placements.py 0:500 --out f.jsonl --minutes 4     goes on where f.jsonl ends
     python benchmarks/placements.py --report f.jsonl       the report of what was recorded
@@ -28,8 +28,10 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import numpy as np
 from composites import KINDS, Composite, placements
+from kernel_report import geometric_mean
 
 import uopc
+from uopc.backends import detect
 
 # Of each kind that has one, a graph that storing by hand made faster once; and others.
 BENCHMARK: tuple[int, ...] = tuple(range(30))
@@ -188,7 +190,7 @@ HEAD = (
 
 def _row(name: str, records: list[Record]) -> str:
     ratios = sorted(max(r.ratio, 1.0) for r in records)
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    mean = geometric_mean(ratios)
     cells = [sum(x > bound for x in ratios) for bound in (NEAR, FAR, 1.3, 2.0)]
     near = 1 - cells[0] / len(ratios)
     return (
@@ -230,6 +232,36 @@ def report(records: list[Record], worst: int = 10) -> Iterator[str]:
         yield line(r)
 
 
+def page(records: list[Record]) -> Iterator[str]:
+    """The page of the benchmark: the answer, how it was made, the table."""
+    ratios = [max(r.ratio, 1.0) for r in records]
+    host = detect.host()
+    yield "# Placements"
+    yield ""
+    yield (
+        f"On {len(records)} graphs of {len({r.kind for r in records})} kinds, the compiler's own"
+        f" choice of stored values takes {geometric_mean(ratios):.3f} of the time of the fastest"
+        f" placement by hand (geometric mean), {max(ratios):.2f} at worst;"
+        f" {sum(x <= NEAR for x in ratios)} of them are within {NEAR}."
+    )
+    yield ""
+    yield from PAGE.splitlines()
+    yield ""
+    yield f"{host.cpu}, vectors of {host.vector_bits} bits, one thread."
+    yield ""
+    yield HEAD
+    yield from map(line, sorted(records, key=lambda r: r.number))
+
+
+PAGE = """Made by `python benchmarks/placements.py --page docs/lab/placements.md`.
+
+A heavy value has a sum in it, or a function that takes long. A caller stores each alone, all of
+them, and all but one with `.contiguous()`; each placement is a program, and programs take turns
+(least CPU time). Ratios below 1: the compiler's own is the fastest. `benchmarks/composites.py`
+draws the graphs by number: of each kind the one that storing by hand sped up most before stores
+were chosen by the cost of the kernels that result. *Repeat* compares two times of one program."""
+
+
 # ------------------------------------------------------------------ the command
 def numbers_of(texts: list[str]) -> list[int]:
     """Numbers and ranges, as written: `17`, `40:80`."""
@@ -253,6 +285,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="records, a line of JSON each")
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--report", type=Path, nargs="*")
+    parser.add_argument("--page", type=Path, help="the page of the benchmark")
     args = parser.parse_args()
     if args.report:
         print(*report([r for path in args.report for r in _read(path)]), sep="\n")
@@ -272,6 +305,8 @@ def main() -> int:
                     file.write(json.dumps(asdict(records[-1])) + "\n")
     print()
     print(*report(records), sep="\n")
+    if args.page:
+        args.page.write_text("\n".join(page(records)) + "\n", "utf-8")
     return 1 if any(r.wrong for r in records) else 0
 
 

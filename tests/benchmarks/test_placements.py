@@ -81,5 +81,8 @@ def test_the_report_counts_what_is_slower() -> None:
     lines = list(placements.report(records, worst=2))
     assert "| all | 4 | 1.333 | 50.0% | 2 | 1 | 1 | 2.50 |" in lines
     assert lines[-2].startswith("| 3 | sums |") and lines[-1].startswith("| 2 | sums |")
+    text = "\n".join(placements.page(records))
+    assert "takes 1.333 of the time of the fastest placement by hand" in text
+    assert "2.50 at worst; 2 of them are within 1.05." in text
     records[1].wrong["0"] = 0.5
     assert "1 graphs have a wrong result: 1 (sums)" in list(placements.report(records))
