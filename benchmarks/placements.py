@@ -33,13 +33,19 @@ from kernel_report import geometric_mean
 import uopc
 from uopc.backends import detect
 
-# Of each kind that has one, a graph that storing by hand made faster once; and others.
-BENCHMARK: tuple[int, ...] = tuple(range(30))
+# Of 24 kinds the graph that storing by hand sped up most, and six that storing slows down, of 200.
+BENCHMARK: tuple[int, ...] = (
+    18, 27, 30, 34, 41, 59, 71, 78, 80, 82, 83, 91, 94, 104, 124, 166, 170, 173, 175, 180, 182, 185,
+    186, 193, 10, 23, 42, 54, 156, 160,
+)  # fmt: skip
 ROUNDS, LEAST = 30, 2e-4  # turns; seconds of a sample at least
-SAME, MORE = 1.02, 8  # the two times of a program agree; times as many turns until they do, at most
+SAME, MORE = (
+    1.02,
+    20,
+)  # the two times of a program agree; times as many turns until they do, at most
 TOLERANCE = 1e-4  # of the largest number of a result
 NEAR, FAR = 1.05, 1.15  # times the best placement: as fast, and clearly slower
-AGREE = 0.98  # share of repeats that are within NEAR above the floor
+AGREE = 0.95  # share of repeats that are within NEAR above the floor
 
 
 # ------------------------------------------------------------------ one graph
@@ -258,8 +264,9 @@ PAGE = """Made by `python benchmarks/placements.py --page docs/lab/placements.md
 A heavy value has a sum in it, or a function that takes long. A caller stores each alone, all of
 them, and all but one with `.contiguous()`; each placement is a program, and programs take turns
 (least CPU time). Ratios below 1: the compiler's own is the fastest. `benchmarks/composites.py`
-draws the graphs by number: of each kind the one that storing by hand sped up most before stores
-were chosen by the cost of the kernels that result. *Repeat* compares two times of one program."""
+draws the graphs by number. Of 200 these are, for 24 kinds, the one that storing by hand sped up most
+before stores were chosen by the cost of the kernels that result, and six that storing slows down.
+*Repeat* compares two times of one program."""
 
 
 # ------------------------------------------------------------------ the command
