@@ -19,8 +19,7 @@ from uopc.ir.builder import alu, leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
-from uopc.tensor import nn
-from uopc.tensor.matrices import matrix_kernels
+from uopc.tensor.matrices import matrix_kernels, products
 from uopc.tensor.matrices.linear_algebra import mirrored
 from uopc.tensor.primitive import primitive
 
@@ -76,7 +75,7 @@ def cofactors(a: UOp, *along: UOp) -> UOp:
 
 
 def product(a: UOp, b: UOp) -> UOp:
-    return nn.matmul(a, b).cast(a.dtype)
+    return products.matmul(a, b).cast(a.dtype)
 
 
 def _of_diagonal(d: UOp, along: Sequence[UOp]) -> UOp:

@@ -9,8 +9,9 @@ from uopc.ir.builder import fold
 from uopc.ir.builder.movement import normal_axis
 from uopc.ir.core import shapes
 from uopc.numpy.array import promoted, same_kind, uop_of
-from uopc.tensor import nn, table
+from uopc.tensor import table
 from uopc.tensor.einsum import einsum as _einsum
+from uopc.tensor.matrices import products
 from uopc.tensor.signals import convolution
 
 __all__ = [
@@ -25,7 +26,7 @@ def matmul(x1: Any, x2: Any, /) -> Any:
     for u in (a, b):
         if not shapes.shape(u):
             raise UserError("matmul: an operand has no dimensions; use multiply")
-    made = nn.matmul(a, b)
+    made = products.matmul(a, b)
     return same_kind(fold.cast(made, a.dtype), (x1, x2))
 
 
@@ -82,8 +83,8 @@ def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
     rows, columns = shapes.size(tuple(kept_a)), shapes.size(tuple(kept_b))
     flat_a = a.permute([*free_a, *left]).reshape(rows, inner)
     flat_b = b.permute([*right, *free_b]).reshape(inner, columns)
-    made = nn.matmul(flat_a, flat_b).reshape(*kept_a, *kept_b) if kept_a or kept_b else (
-        nn.matmul(flat_a, flat_b).reshape(()))  # fmt: skip
+    made = products.matmul(flat_a, flat_b).reshape(*kept_a, *kept_b) if kept_a or kept_b else (
+        products.matmul(flat_a, flat_b).reshape(()))  # fmt: skip
     return same_kind(fold.cast(made, a.dtype), (x1, x2))
 
 
@@ -209,7 +210,7 @@ def matvec(x1: Any, x2: Any, /) -> Any:
     (a, b), _ = promoted("matvec", x1, x2)
     if a.ndim < 2 or b.ndim < 1:
         raise UserError(f"matvec: needs matrices and vectors, got {a.ndim} and {b.ndim} dimensions")
-    made = nn.matmul(a, b.reshape((*b.shape, 1)))
+    made = products.matmul(a, b.reshape((*b.shape, 1)))
     return same_kind(fold.cast(made, a.dtype).reshape(made.shape[:-1]), (x1, x2))
 
 
@@ -226,7 +227,7 @@ def vecmat(x1: Any, x2: Any, /) -> Any:
     (a, b), _ = promoted("vecmat", x1, x2)
     if a.ndim < 1 or b.ndim < 2:
         raise UserError(f"vecmat: needs vectors and matrices, got {a.ndim} and {b.ndim} dimensions")
-    made = nn.matmul(a.reshape((*a.shape[:-1], 1, a.shape[-1])), b)
+    made = products.matmul(a.reshape((*a.shape[:-1], 1, a.shape[-1])), b)
     dims = made.shape
     return same_kind(fold.cast(made, a.dtype).reshape((*dims[:-2], dims[-1])), (x1, x2))
 

@@ -20,8 +20,7 @@ from uopc.numpy.manipulation import own_axes, own_axis, take
 from uopc.numpy.reductions import cumsum, diff
 from uopc.numpy.reductions import sum as _sum
 from uopc.numpy.sorting import argsort
-from uopc.tensor import nn
-from uopc.tensor.matrices import linear_algebra
+from uopc.tensor.matrices import linear_algebra, products
 from uopc.tensor.sorts import sorting
 
 __all__ = [
@@ -314,7 +313,7 @@ def polyfit(
         powers, right = powers * column, right * (column if right.ndim == 2 else weights)
     scale = (powers * powers).sum(0).sqrt()
     q, r = linear_algebra.qr(powers / scale, "reduced")
-    made = linear_algebra.solve_triangular(r, nn.matmul(q.transpose(), right))
+    made = linear_algebra.solve_triangular(r, products.matmul(q.transpose(), right))
     return same_kind(made / (scale.reshape(-1, 1) if made.ndim == 2 else scale), (x, y, w))
 
 

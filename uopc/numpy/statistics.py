@@ -24,8 +24,9 @@ from uopc.numpy.array import (
 )
 from uopc.numpy.dtype_functions import as_dtype
 from uopc.numpy.manipulation import own_axes
-from uopc.tensor import examples, nn, scatter, statistics, table
+from uopc.tensor import examples, scatter, statistics, table
 from uopc.tensor.examples import with_name
+from uopc.tensor.matrices import products
 from uopc.tensor.table import Reduction
 
 __all__ = [
@@ -372,7 +373,7 @@ def cov(
         factor = count - (free if aweights is None else free * squares)
         centred = x - (x * w).sum(1, True) / count
         weighted = centred * w
-    made = nn.matmul(weighted, centred.transpose()) / factor.maximum(0)
+    made = products.matmul(weighted, centred.transpose()) / factor.maximum(0)
     return same_kind(made.squeeze() if made.shape == (1, 1) else made, given)
 
 

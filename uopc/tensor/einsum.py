@@ -20,7 +20,7 @@ from uopc.ir.core.shapes import Dim, show
 from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 from uopc.tensor import indexing
-from uopc.tensor.nn import product_sum
+from uopc.tensor.matrices.products import product_sum
 
 # A name of an axis: a letter, or for the axes of "..." an int, counted from the last one, -1.
 Label = str | int

@@ -32,6 +32,7 @@ from uopc.tensor import (
     updates,
 )
 from uopc.tensor.examples import with_name
+from uopc.tensor.matrices import products
 from uopc.tensor.signals import convolution, fourier, geometry, pooling, resizing
 
 Operator = Callable[[UOp, Operand], UOp]
@@ -243,7 +244,7 @@ _OPERATORS: dict[str, Callable[..., UOp]] = {
     "floordiv": elementwise.floored(Ops.FLOORDIV),
     "mod": elementwise.floored(Ops.FLOORMOD),
     "pow": elementwise.power,
-    "matmul": nn.matmul,
+    "matmul": products.matmul,
     "and": elementwise.bitwise(Ops.AND),
     "or": elementwise.bitwise(Ops.OR),
     "xor": elementwise.bitwise(Ops.XOR),

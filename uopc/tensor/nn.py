@@ -1,7 +1,4 @@
-"""Normalisation and products, built of movement ops, elementwise ops and reduces.
-
-Products of float16, bfloat16 and fp8 accumulate in float32 and are rounded once to their dtype.
-"""
+"""Softmax and normalisation, built of movement ops, elementwise ops and reduces."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ from uopc.tensor.float_functions import isfinite
 from uopc.tensor.reductions import average
 
 
-# ---------------------------------------------------------------- normalisation
 def _shifted(a: UOp, axis: Any) -> UOp:
     """Subtract the maximum, so that the exponential cannot overflow."""
     most = elementwise.detach(movement.reduce(a, "max", axis, keepdims=True))
@@ -141,33 +137,3 @@ def _scaled(x: UOp, last: tuple[int, ...], weight: Operand, bias: Operand, eps: 
             f" has {show(shapes.shape(out))}"
         )
     return out
-
-
-# ---------------------------------------------------------------- products
-def product_sum(x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
-    """Σ x·y over the axes of the common shape."""
-    wide = dtypes.accumulator(x.dtype) if x.dtype.is_float else x.dtype
-    product = alu.alu(cast(x, wide), Ops.MUL, cast(y, wide))
-    return cast(movement.reduce(product, "add", axes), x.dtype)
-
-
-def matmul(a: Operand, b: Operand) -> UOp:
-    """The matrix product as numpy.matmul, of vectors, matrices, and batches that broadcast."""
-    x, y = operands.paired(a, b, "matmul")
-    left, right = shapes.shape(x), shapes.shape(y)
-    if not left or not right:
-        raise UserError("matmul: scalars have no rows; use *")
-    depth = right[-2] if len(right) > 1 else right[0]
-    if left[-1] != depth:
-        columns, rows = show((left[-1],))[1:-1], show((depth,))[1:-1]
-        sizes = f"the left has {columns} columns, the right {rows} rows"
-        raise UserError(f"matmul: {show(left)} @ {show(right)}: {sizes}")
-    shapes.broadcast([left[:-2], right[:-2]], "matmul")
-    if len(right) > 1:  # both as (…, i, j, k), the missing axes of size 1
-        rank = len(right)
-        y = movement.permute(y, (*range(rank - 2), rank - 1, rank - 2))
-        x = movement.reshape(x, (*left[:-1], 1, depth))
-        if len(left) > 1:
-            y = movement.reshape(y, (*right[:-2], 1, right[-1], depth))
-    last = max(len(shapes.shape(x)), len(shapes.shape(y))) - 1
-    return product_sum(x, y, (last,))

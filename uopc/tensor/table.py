@@ -27,6 +27,7 @@ from uopc.tensor import float_functions as f
 from uopc.tensor import reductions as r
 from uopc.tensor.examples import Example
 from uopc.tensor.matrices import linear_algebra as la
+from uopc.tensor.matrices import products
 from uopc.tensor.signals import convolution
 from uopc.tensor.sorts import sorting
 
@@ -480,7 +481,7 @@ ROUTINES: Final = (
         "UserError where a named one has another size.",
         ("[[1], [2]]", "", "array([1, 2])")),
     # ------------------------------------------------ products
-    Routine(nn.matmul, "The matrix product of the last two dimensions.",
+    Routine(products.matmul, "The matrix product of the last two dimensions.",
         "(..., n, k) times (..., k, m) gives (..., n, m), with batches that broadcast; a vector"
         " (k,) on a side drops n or m. In the dtype that both promote to, in which integers wrap."
         " UserError for a scalar, and where the lengths that are summed over differ.",

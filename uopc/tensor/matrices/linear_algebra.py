@@ -20,8 +20,8 @@ from uopc.ir.core.shapes import Shape, show
 from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
-from uopc.tensor import creation, elementwise, indexing, nn
-from uopc.tensor.matrices import matrix_kernels
+from uopc.tensor import creation, elementwise, indexing
+from uopc.tensor.matrices import matrix_kernels, products
 from uopc.tensor.primitive import primitive
 
 
@@ -186,9 +186,9 @@ def matrix_power(a: UOp, n: int) -> UOp:
     left = abs(n)
     while left:
         if left & 1:
-            made = square if made is None else cast(nn.matmul(made, square), square.dtype)
+            made = square if made is None else cast(products.matmul(made, square), square.dtype)
         left >>= 1
         if left:
-            square = cast(nn.matmul(square, square), square.dtype)
+            square = cast(products.matmul(square, square), square.dtype)
     assert made is not None  # left was not 0
     return made

@@ -15,7 +15,7 @@ from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
 from uopc.tensor import examples
 from uopc.tensor.examples import with_name
-from uopc.tensor.nn import product_sum
+from uopc.tensor.matrices.products import product_sum
 from uopc.tensor.signals.geometry import (
     Windows,
     counted,

@@ -20,7 +20,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp
 from uopc.tensor import elementwise
-from uopc.tensor.nn import matmul
+from uopc.tensor.matrices.products import matmul
 
 Floats = npt.NDArray[np.float64]
 _RADIX = 32  # the largest matrix of a composite length
