@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import re
 import time
 import weakref
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -28,6 +27,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import size_conditions
 from uopc.ir.index.size_conditions import SizeCondition
 from uopc.passes import PIPELINE
+from uopc.passes.analysis import kernel_names
 from uopc.passes.contract import (
     PASSES_SHARE,
     Context,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 INPUT = "input"  # the stage before the first pass
 Numbered = tuple[int, Pass]
-_NO_WORD = re.compile(r"\W", re.ASCII)
-_MOST_NAME = 120  # characters of a kernel's name: file systems allow 255
 
 
 @dataclass
@@ -171,10 +169,10 @@ class Lowering:
         if self.done is not None:
             now = self._one_by_one(now, passes[len(together) :], self.done)
         unnamed = list(dict.fromkeys(now.values()))
-        final = _number_names(unnamed)
+        final = kernel_names.numbered_kernels(unnamed)
         if passes and self.done is None:
             self.runs[-1].after = final
-        names = {n: _name(k) for k, n in zip(unnamed, final)}
+        names = {n: kernel_names.identifier(k) for k, n in zip(unnamed, final)}
         became = dict(zip(unnamed, final))
         now = {k: became[n] for k, n in now.items()}
         words = {n: storage.word_places(n) for n in final}
@@ -205,7 +203,7 @@ class Lowering:
                     (linear,) = self._run(p, number, [linear], len(first))
                 made[now] = linear
                 if linear not in known:
-                    done(first[now], linear, _name(linear))
+                    done(first[now], linear, kernel_names.identifier(linear))
                 known.add(linear)
         return {k: made[now] for k, now in kernels.items()}
 
@@ -367,38 +365,6 @@ def _arguments(call: UOp, places: dict[UOp, int]) -> tuple[UOp, ...]:
     by_slot = [i for u, i in places.items() if u.op is not Ops.VARIABLE]
     variables = [u for u in places if u.op is Ops.VARIABLE]
     return *call.src[1 : 2 + max(by_slot, default=-1)], *variables
-
-
-def _name(kernel: UOp) -> str:
-    """The name of a kernel in its code and in file names: an ASCII identifier."""
-    given = kernel.arg.name if isinstance(kernel.arg, KernelArg) else ""
-    name = _NO_WORD.sub("_", given)[:_MOST_NAME]
-    return f"_{name}" if name[:1].isdigit() else name or "kernel"
-
-
-def _number_names(kernels: list[UOp]) -> list[UOp]:
-    """The kernels, those of the same name numbered."""
-    out = []
-    for k, name in zip(kernels, numbered(map(_name, kernels))):
-        arg = k.arg if isinstance(k.arg, KernelArg) else KernelArg()
-        out.append(intern(k.op, k.dtype, k.src, dataclasses.replace(arg, name=name)))
-    return out
-
-
-def numbered(names: Iterable[str]) -> list[str]:
-    """Number equal names: r_8_4, r_8_4n1, …"""
-    taken: set[str] = set()
-    seen: dict[str, int] = {}
-    out = []
-    for first in names:
-        name, n = first, seen.get(first, 0)
-        while name in taken:
-            n += 1
-            name = f"{first}n{n}"
-        taken.add(name)
-        seen[first] = n
-        out.append(name)
-    return out
 
 
 def _call_of(kernel: UOp) -> UOp:

@@ -35,7 +35,7 @@ def make_artifact(
     """Make the artifact; also return the lowered graph, without the kernels that are `known`.
     `schedules` gives kernels the Opts that a search found. With `keep`, the graphs of all stages
     are kept, so no kernel is compiled while others are lowered."""
-    from uopc.passes.pass_manager import numbered
+    from uopc.passes.analysis.kernel_names import numbered
 
     made_by = compiler(request)
 

@@ -16,8 +16,8 @@ from uopc.ir.core.args import KernelArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.verify import in_bounds
+from uopc.passes.analysis.kernel_names import shape_name
 from uopc.passes.contract import Context
-from uopc.passes.optimize.optimize import kernel_name
 from uopc.program.request import Request, prepare
 from uopc.program.speed.random_inputs import default_size
 from uopc.program.tuned import kernel_opts
@@ -66,7 +66,7 @@ class Searcher:
         self.seconds = SECONDS * session.width if given is None else given
 
     def __call__(self, kernel: UOp, call: UOp, own: str, context: Context) -> SearchRow:
-        name = kernel_name(kernel_opts.before_opts(kernel, context))
+        name = shape_name(kernel_opts.before_opts(kernel, context))
         sizes = _sizes(kernel, self.request)
         try:
             alone = standalone(kernel, call, self.request)

@@ -22,17 +22,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from uopc.errors import UserError
-from uopc.ir.core import bounds
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.nest.nest import nest_of
+from uopc.passes.analysis.kernel_names import shape_name
 from uopc.passes.contract import Context
 
 
 def optimize(kernel: UOp, context: Context) -> UOp:
     """Apply and record the kernel's Opts, and name the kernel after its shape."""
     given = kernel.arg.opts if isinstance(kernel.arg, KernelArg) else None
-    name = (kernel.arg.name if isinstance(kernel.arg, KernelArg) else "") or kernel_name(kernel)
+    name = (kernel.arg.name if isinstance(kernel.arg, KernelArg) else "") or shape_name(kernel)
     if context.replayed is not None:
         given = _saved(name, context.replayed)
     opts = given if given is not None else context.opts
@@ -77,11 +76,3 @@ def _saved(name: str, replayed: Iterator[KernelArg]) -> tuple[Opt, ...]:
         there = "has too few kernels" if saved is None else f"has kernel {saved.name} here"
         raise UserError(f"kernel {name}: the saved schedule {there}")
     return saved.opts or ()
-
-
-def kernel_name(kernel: UOp) -> str:
-    """`E_25_4` for elementwise, `r_64_128` with a reduce: the lengths of its loops, outer first."""
-    axes = nest_of(kernel).axes
-    kind = "r" if nest_of(kernel).reduces else "E"
-    lengths = [str(bounds.bounds(r.src[0])[1]) for r in axes]
-    return "_".join([kind, *(lengths or ["1"])])
