@@ -9,8 +9,8 @@ Before (tensor)                          After (tensor)
   sink %5
 
 DETACH and CONTIGUOUS_BACKWARD vanish, adjacent movement ops merge, a window in one part of a
-STACK, CAT or PAD is one of that part, a reduce over nothing is its identity, and clips
-that a conversion makes anyway vanish.
+STACK, CAT or PAD is one of that part, a reduce over nothing is its identity, a reduce of terms
+that repeat is computed once, and clips that a conversion makes anyway vanish.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.passes.analysis.user_opts import has_opts
 from uopc.passes.canonicalize.inline_functions import FunctionCalls
 from uopc.passes.canonicalize.needless_clips import without_needless_clips
+from uopc.passes.canonicalize.repeated_terms import without_repeats
 from uopc.passes.canonicalize.stores import (
     after_below_bitcasts,
     store_below_bitcasts,
@@ -101,14 +102,18 @@ def _without_empty_parts(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
 
 
 def _reduce(u: UOp, value: UOp) -> UOp | None:
-    """Empty: the identity. Over axes of size 1: a reshape. Narrow floats: in float32, rounded
-    once."""
+    """Empty: the identity. Of terms that repeat: repeated. Over axes of size 1: a reshape. Narrow
+    floats: in float32, rounded once."""
     dims = shapes.shape(value)
     if any(dims[a] == 0 for a in u.arg.axes):
         identity = leaves.const(u.dtype, semantics.reduce_identity(u.arg.op, u.dtype))
         return leaves.full(identity, shapes.shape(u))
     if 0 in dims:
         return leaves.full(leaves.const(u.dtype, 0), shapes.shape(u))
+    once = without_repeats(value, u.arg.axes)
+    if once is not value:
+        made = _reduced(intern(Ops.REDUCE, u.dtype, (once, *u.src[1:]), u.arg))
+        return movement.expand(made, shapes.shape(u))
     long = tuple([a for a in u.arg.axes if dims[a] != 1])
     if not long:
         return movement.reshape(value, shapes.shape(u))
