@@ -1,6 +1,6 @@
 """Workloads of the kinds of `benchmarks/kernels.py` at drawn shapes, beside PyTorch in one process.
 
-    python benchmarks/random_shapes.py                       100 workloads, a table
+    python benchmarks/random_shapes.py [--page FILE.md]      100 workloads, a table
     python benchmarks/random_shapes.py 17 40:80 --out f.jsonl --minutes 4
     python benchmarks/random_shapes.py --report f.jsonl
 
@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -33,10 +34,12 @@ from placements import least, numbers_of
 from workloads import F32, F64, Workload
 
 import uopc
+from uopc.backends import detect
 
 COUNT = 100
 MOST_ELEMENTS, MOST_FLOPS = 1 << 21, 3e8  # of the arrays and the work of a workload
 MOST_RATIO = 1.1
+LARGE = 1e-4  # seconds of PyTorch's: calls are a small part
 
 
 # ------------------------------------------------------------------ shapes
@@ -224,6 +227,34 @@ def report(records: list[Record], worst: int = 20) -> Iterator[str]:
     yield from map(line, sorted(records, key=lambda r: -r.ratio)[:worst])
 
 
+def page(records: list[Record]) -> Iterator[str]:
+    """The answer, how it was found, and the report."""
+    ratios = [r.ratio for r in records]
+    large = [r.ratio for r in records if r.torch >= LARGE]
+    host = detect.host()
+    yield "# Random shapes"
+    yield ""
+    yield (
+        f"uopc takes {geometric_mean(ratios):.2f} of PyTorch's time (geometric mean of"
+        f" {len(ratios)} workloads at drawn shapes, one thread), {max(ratios):.2f} at worst;"
+        f" {geometric_mean(large):.2f} in the {len(large)} that take PyTorch {LARGE * 1e6:.0f} µs"
+        " or more."
+    )
+    yield ""
+    yield from PAGE.splitlines()
+    yield ""
+    yield f"{host.cpu}, vectors of {host.vector_bits} bits; PyTorch {metadata.version('torch')}."
+    yield ""
+    yield from report(records)
+
+
+PAGE = """Made by `python benchmarks/random_shapes.py --page docs/lab/kernels/random_shapes.md`.
+
+The kinds are those of `benchmarks/kernels.py`; logarithms of sizes are uniform, so half of the
+workloads are small. Both libraries take turns in one process (least CPU time of a call), PyTorch
+eager, as `torch.fx` calls it. Nothing was tuned on these shapes."""
+
+
 def _read(path: Path) -> list[Record]:
     return [Record(**json.loads(row)) for row in path.read_text("utf-8").splitlines()]
 
@@ -236,6 +267,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="records, a line of JSON each")
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--report", type=Path, nargs="*")
+    parser.add_argument("--page", type=Path, help="the page of the lab")
     args = parser.parse_args()
     if args.report:
         print(*report([r for path in args.report for r in _read(path)]), sep="\n")
@@ -255,6 +287,8 @@ def main() -> int:
                 file.write(json.dumps(asdict(records[-1])) + "\n")
     print()
     print(*report(records), sep="\n")
+    if args.page:
+        args.page.write_text("\n".join(page(records)) + "\n", "utf-8")
     return 1 if any(r.wrong for r in records) else 0
 
 
