@@ -4,6 +4,7 @@
     python benchmarks/placements.py 17 40:80               graphs of `composites.py` by number
     python benchmarks/placements.py 0:500 --out f.jsonl --minutes 4     goes on where f.jsonl ends
     python benchmarks/placements.py --report f.jsonl       the report of what was recorded
+    python benchmarks/placements.py --report f.jsonl --before e.jsonl   and what became slower
 
 A caller stores each heavy value alone, all of them, and all but one, with `.contiguous()`. Programs
 take turns in one process: the least CPU time of a call, or its least time on several threads. Every
@@ -238,6 +239,34 @@ def report(records: list[Record], worst: int = 10) -> Iterator[str]:
         yield line(r)
 
 
+def beside(before: list[Record], after: list[Record], worst: int = 10) -> Iterator[str]:
+    """Our times beside those of an earlier compiler: nobody can take back by hand what ours stores.
+
+    Both are divided by the time of the placement that stores most, which is nearly the same code,
+    where both have one.
+    """
+    known = {(r.number, r.threads): r for r in before}
+    rows = []
+    for r in after:
+        if old := known.get((r.number, r.threads)):
+            most = max(r.seconds.keys() & old.seconds.keys(), key=lambda s: (len(s), s))
+            clock = old.seconds[most] / r.seconds[most] if most else 1.0
+            rows.append((r.own / old.own * clock, r, old))
+    ratios = [ratio for ratio, _, _ in rows]
+    yield (
+        f"{len(rows)} graphs before and now: our time now / before is {geometric_mean(ratios):.3f}"
+        f" (mean), above {FAR} in {sum(x > FAR for x in ratios)}, below {1 / FAR:.2f} in"
+        f" {sum(x < 1 / FAR for x in ratios)}."
+    )
+    yield ""
+    yield "| number | kind | threads | before, µs | now, µs | now / before |\n" + "|---" * 6 + "|"
+    for ratio, r, old in sorted(rows, key=lambda row: -row[0])[:worst]:
+        yield (
+            f"| {r.number} | {r.kind} | {r.threads} | {old.own * 1e6:.1f} | {r.own * 1e6:.1f}"
+            f" | {ratio:.2f} |"
+        )
+
+
 def page(records: list[Record]) -> Iterator[str]:
     """The page of the benchmark: the answer, how it was made, the table."""
     ratios = [max(r.ratio, 1.0) for r in records]
@@ -292,10 +321,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="records, a line of JSON each")
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--report", type=Path, nargs="*")
+    parser.add_argument("--before", type=Path, nargs="*", help="records of an earlier compiler")
     parser.add_argument("--page", type=Path, help="the page of the benchmark")
     args = parser.parse_args()
     if args.report:
-        print(*report([r for path in args.report for r in _read(path)]), sep="\n")
+        found = [r for path in args.report for r in _read(path)]
+        print(*report(found), sep="\n")
+        if args.before:
+            print("", *beside([r for path in args.before for r in _read(path)], found), sep="\n")
         return 0
     records = _read(args.out) if args.out and args.out.exists() else []
     done = {(r.number, r.threads) for r in records}

@@ -90,3 +90,12 @@ def test_the_report_counts_what_is_slower() -> None:
     assert "2.50 at worst; 2 of them are within 1.05." in text
     records[1].wrong["0"] = 0.5
     assert "1 graphs have a wrong result: 1 (sums)" in list(placements.report(records))
+
+
+def test_what_is_slower_than_before() -> None:
+    """The machine was twice as slow at the second time, and so was the placement of both."""
+    before = [record(0, 10.0, 10.0, _0=20.0), record(1, 10.0, 10.0, _0=5.0)]
+    after = [record(0, 40.0, 40.0, _0=40.0), record(1, 10.0, 10.0, _0=10.0)]
+    lines = list(placements.beside(before, after))
+    assert "now / before is 1.000 (mean), above 1.15 in 1, below 0.87 in 1." in lines[0]
+    assert lines[-2].endswith("| 2.00 |") and lines[-1].endswith("| 0.50 |")
