@@ -3,8 +3,8 @@
     int jac(const double *z, double *jac, int64_t n, void *work)
 
 The entry checks the sizes before anything is written, then calls the kernels, which are private to
-the file. A kernel takes its arguments in registers. If it is split into parts or has two versions,
-it takes them as words in memory, as in a program of this process.
+the file. A kernel takes its arguments in registers. If it is split into parts or has several
+versions, it takes them as words in memory, as in a program of this process.
 """
 
 from __future__ import annotations

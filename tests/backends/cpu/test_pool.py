@@ -137,6 +137,7 @@ def test_concurrent_calls(threads: int, nogil: bool, plain: bool) -> None:
 
 
 TEAMS: list[pool.ThreadPool] = []  # workers stay in the memory of their pool
+YIELDS: list[object] = []  # and call what was theirs
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])
@@ -154,6 +155,55 @@ def test_every_chunk_runs_once(threads: int) -> None:
             assert (counts[:chunks] == 1).all() and not counts[chunks:].any()
         if repeat % 10 == 0:
             time.sleep(0.002)  # long enough for the workers to park
+
+
+KERNEL_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+
+
+def test_a_call_waits_for_no_worker_that_has_not_begun() -> None:
+    """The worker of this pool never comes."""
+    runtime = native.install()
+    team = pool.ThreadPool(runtime)
+    team._word("most").value = 1
+    ran: list[tuple[int, int]] = []
+    kernel = KERNEL_TYPE(lambda words, chunk: ran.append((threading.get_ident(), chunk)))
+    address = ctypes.cast(kernel, ctypes.c_void_p).value
+    for chunks in (2, 5):
+        ran.clear()
+        runtime.spread(team.address, address, 0, chunks, 1)
+        assert ran == [(threading.get_ident(), chunk) for chunk in range(chunks)]
+    assert team._word("word").value >> 32 == 2  # the jobs were open to it
+
+
+def test_who_waits_gives_way() -> None:
+    """The worker ends its chunk when the caller, who waits for it, has given way; then the worker
+    waits for the next job."""
+    runtime = native.install()
+    team = pool.ThreadPool(runtime)
+    TEAMS.append(team)
+    caller, begun = threading.get_ident(), threading.Event()
+    gave = {True: threading.Event(), False: threading.Event()}  # by whether it is the caller
+    give_way = ctypes.CFUNCTYPE(ctypes.c_int)(
+        lambda: gave[threading.get_ident() == caller].set() or 0
+    )
+    YIELDS.append(give_way)
+    usual = team._word("give_way").value
+    team._word("give_way").value = ctypes.cast(give_way, ctypes.c_void_p).value
+    assert team.grow(1) == 1
+    waited: list[bool] = []
+
+    def chunk(words: object, number: int) -> None:
+        if threading.get_ident() == caller:
+            waited.append(begun.wait(60))
+            return
+        begun.set()
+        waited.append(gave[True].wait(60))
+
+    kernel = KERNEL_TYPE(chunk)
+    runtime.spread(team.address, ctypes.cast(kernel, ctypes.c_void_p).value, 0, 2, 1)
+    assert waited == [True, True]
+    assert gave[False].wait(60)
+    team._word("give_way").value = usual
 
 
 def test_fork() -> None:

@@ -5,6 +5,10 @@ The caller publishes a job: it stores the function, the context and the number o
 the word by one owns that chunk. The caller claims chunks like a worker, so it waits only for chunks
 that workers have claimed. It closes the word before it changes the fields again: then a late
 worker, which may have read old and new fields, cannot claim a chunk.
+
+Who waits gives way every few microseconds. Where other threads keep cores busy, the caller and a
+worker may have one core between them: a worker that only spun would keep the caller from its chunk,
+and a caller the worker.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ _PAUSES = {
     "x86_64": _X86_PAUSE, "AMD64": _X86_PAUSE, "aarch64": _ARM_PAUSE, "arm64": _ARM_PAUSE,
 }  # fmt: skip
 PAUSE = _PAUSES.get(platform.machine(), "")
+BURST = 256  # pauses: a few microseconds, beside which a call of the system is short
 _POOL, _TABLE, _LAUNCH = PointerTo(POOL), PointerTo(TABLE), PointerTo(LAUNCH)
 _MEETING = PointerTo(Words(pool=_POOL, tables=I64))  # the words of a launch of `meet`
 # Of tables that run together.
@@ -149,17 +154,21 @@ def meet(b: Builder, words: Operand, chunk: Operand) -> None:
 
 @function(VOID, _POOL, WORDS, I64)
 def wait_until(b: Builder, pool: Operand, counter: Operand, least: Operand) -> None:
-    """Wait until `counter`, which other threads count up, is at least `least`: spin for a while,
-    then yield the processor."""
-    limit, wait, end = pool.spin, b.block(I64), b.block()
+    """Wait until `counter`, which other threads count up, is at least `least`."""
+    wait, end = b.block(I64), b.block()
     (spun,) = b.begin(wait, 0)
     b.leave(counter.atomic("acquire") >= least, end)
+    b.go(wait, _spin(b, pool, spun))
+    b.begin(end)
+
+
+def _spin(b: Builder, pool: Operand, spun: Operand) -> Operand:
+    """Spin once more, and give way after each BURST. Return how often the thread has spun."""
     _pause(b)
     more = spun + 1
-    b.leave(more < limit, wait, more)
-    pool.give_way()
-    b.go(wait, 0)
-    b.begin(end)
+    with b.when((more & (BURST - 1)).eq(0)):
+        pool.give_way()
+    return more
 
 
 @function(VOID, KERNEL, WORDS, I64)
@@ -268,8 +277,7 @@ def worker(b: Builder, pool: Operand, index: Operand, epoch_at_start: Operand) -
     (spun,) = b.begin(spin, 0)
     epoch = pool.address("word").atomic("acquire") >> 32
     b.leave(epoch.ne(seen), news)
-    _pause(b)
-    more = spun + 1
+    more = _spin(b, pool, spun)
     b.leave(more < limit, spin, more)
     asleep.update("xchg", 1, "seq_cst")
     sleep = b.block()
