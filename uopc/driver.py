@@ -183,7 +183,7 @@ def save_schedule(program: Program, file: str | os.PathLike[str]) -> None:
 
     if not isinstance(program, Program):
         raise UserTypeError(f"save_schedule: expected a Program, got {got(program)}")
-    saved.save(program, Path(file))
+    saved.save(program, Path(checks.path("save_schedule", file)))
 
 
 def load_schedule(file: str | os.PathLike[str]) -> Program:
@@ -203,10 +203,11 @@ def load_schedule(file: str | os.PathLike[str]) -> Program:
     """
     from uopc.program import saved
 
+    path = Path(checks.path("load_schedule", file))
     with arena():
-        request, launches = saved.read(Path(file))
+        request, launches = saved.read(path)
         program = make_program(request)
-        saved.check_launches(Path(file), program, launches)
+        saved.check_launches(path, program, launches)
     return program
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from uopc.dump.files import read_bytes
 from uopc.errors import UserError, UserTypeError
 from uopc.exporting import manifest
+from uopc.ir.builder import checks
 from uopc.ir.core import dtypes
 from uopc.ir.core.data.blocks import aligned, new_array
 from uopc.ir.index import closed
@@ -195,7 +196,7 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
         Traceback (most recent call last):
         uopc.errors.UserError: total: n is 9: 1..8 is allowed
     """
-    library = Path(path).with_suffix(".so")
+    library = Path(checks.path("load_exported", path)).with_suffix(".so")
     promised = _read_manifest(library.with_suffix(".json"))
     name, machine = promised["name"], promised["target"]["triple"].partition("-")[0]
     if machine != platform.machine():

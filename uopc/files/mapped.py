@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import checks
 from uopc.ir.builder.checks import element_dtype
 from uopc.ir.core import dtypes
 from uopc.ir.core.data import files
@@ -52,7 +53,7 @@ def file(
         >>> folder.cleanup()
     """
     t = element_dtype(dtype)
-    place = path_of("file", path)
+    place = checks.path("file", path)
     if mode not in MODES:
         raise UserError(f"file: the mode must be one of {', '.join(MODES)}, got {mode!r}")
     begin = _checked_count("the offset", offset)
@@ -102,17 +103,6 @@ def _make(path: str, size: int) -> None:
     with files.replacing(path) as made:
         if size:
             os.posix_fallocate(made.fileno(), 0, size)
-
-
-def path_of(who: str, path: Any) -> str:
-    """The path as text; UserTypeError for another object."""
-    try:
-        found = os.fspath(path)
-    except TypeError:
-        found = None
-    if not isinstance(found, str):
-        raise UserTypeError(f"{who}: the path must be a string or a Path, got {path!r}")
-    return found
 
 
 def _dims(shape: Any) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.files.mapped import check_bools, path_of
+from uopc.files.mapped import check_bools
 from uopc.ir.builder import checks
 from uopc.ir.core import dtypes
 from uopc.ir.core.data import files
@@ -70,7 +70,7 @@ def load_safetensors(path: str | os.PathLike[str]) -> Tensors:
         (array([0., 1., 2.], dtype=float32), {'made': 'here'})
         >>> folder.cleanup()
     """
-    place = path_of("load_safetensors", path)
+    place = checks.path("load_safetensors", path)
     mapping = files.opened(place)
     size = mapping.identity.size
     length = int.from_bytes(mapping[:8], "little") if size >= 8 else 0
@@ -199,7 +199,7 @@ def save_safetensors(
         ['w', 'b']
         >>> folder.cleanup()
     """
-    place = path_of("save_safetensors", path)
+    place = checks.path("save_safetensors", path)
     if not isinstance(tensors, Mapping):
         raise UserTypeError(f"save_safetensors: expected a dict of arrays by name, got {tensors!r}")
     arrays = {name: _array(name, value) for name, value in tensors.items()}

@@ -47,6 +47,8 @@ def stream(program: Program, *arrays: Any, rows: int, **others: Any) -> Iterator
 
 def _length(program: Program, arrays: tuple[Any, ...]) -> int:
     """The number of rows, which all arrays must have."""
+    if not hasattr(program, "inputs"):
+        raise UserTypeError(f"stream: expected a Program, got {program!r}")
     if not arrays or len(arrays) > len(program.inputs):
         count = len(program.inputs)
         raise UserTypeError(f"stream: the program takes {count} arrays, {len(arrays)} were given")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -171,7 +170,9 @@ def arange(
 def _steps(start: Any, stop: Any, step: Any, t: DType) -> UOp:
     if any(isinstance(v, UOp) for v in (start, stop, step)):
         return creation.arange(start, stop, step, t)
-    checks.number("arange", step)
+    for v in (start, stop, step):
+        if not isinstance(v, Array):
+            checks.number("arange", v)
     if step == 0:
         raise UserError("arange: step must not be 0")
     count = max(0, math.ceil((stop - start) / step))
@@ -198,7 +199,7 @@ def linspace(
         array([0.  , 0.25, 0.5 , 0.75, 1.  ])
     """
     _on_cpu(device)
-    num = operator.index(num)
+    num = checks.integer("linspace", "num", num)
     if num < 0:
         raise UserError(f"linspace: num must be 0 or more, got {num!r}")
     first, last = promoted("linspace", start, stop, floats=True)[0]

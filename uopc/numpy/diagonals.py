@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from uopc.errors import UserError
-from uopc.ir.builder import alu, leaves
+from uopc.ir.builder import alu, checks, leaves
 from uopc.ir.builder.movement import normal_axis
 from uopc.ir.core.uop import UOp
 from uopc.numpy import linalg
@@ -30,7 +29,7 @@ def diag(v: Any, k: int = 0) -> Any:
         >>> np.asarray(unp.diag(unp.asarray([[1, 2], [3, 4]]), k=1))
         array([2])
     """
-    u, k = uop_of(v, "diag"), operator.index(k)
+    u, k = uop_of(v, "diag"), checks.integer("diag", "k", k)
     if u.ndim == 2:
         return diagonal(v, k)
     if u.ndim != 1:
@@ -55,7 +54,8 @@ def diagflat(v: Any, k: int = 0) -> Any:
         array([[1, 0],
                [0, 2]])
     """
-    return applied(lambda u: _with_diagonal(u.reshape(-1), operator.index(k)), v)
+    k = checks.integer("diagflat", "k", k)
+    return applied(lambda u: _with_diagonal(u.reshape(-1), k), v)
 
 
 def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:

@@ -45,7 +45,7 @@ def as_dtype(dtype: Any, default: DType) -> DType:
         return _OF_PYTHON[dtype]
     try:
         return dtypes.from_numpy(np.dtype(dtype))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise UserTypeError(f"dtype: {error}") from None
 
 

@@ -106,7 +106,8 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
         >>> np.asarray(unp.select([x < 0, x > 10], [-1, 1], default=0))
         array([-1,  0,  1])
     """
-    conditions, choices = list(condlist), list(choicelist)
+    conditions = list(checks.sequence("select", "condlist", condlist))
+    choices = list(checks.sequence("select", "choicelist", choicelist))
     if not conditions or len(conditions) != len(choices):
         given = f"{len(conditions)} and {len(choices)}"
         raise UserError(f"select: needs as many choices as conditions, got {given}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import fold
+from uopc.ir.builder import checks, fold
 from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import Array, promoted, same_kind, uop_of
@@ -299,7 +299,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     count = v.shape[axis] if count == 1 and v.ndim == u.ndim else count
     try:
         order = np.insert(np.arange(n), places, n + np.arange(count))
-    except (IndexError, ValueError) as error:
+    except (IndexError, ValueError, TypeError) as error:
         raise UserError(f"insert: {error}") from None
     wide = v.expand([count if i == axis else d for i, d in enumerate(u.shape)])
     return same_kind(indexing.take(u.cat(wide, axis=axis), order, axis), (arr, values))
@@ -336,9 +336,10 @@ def _split_parts(ary: Any, given: Any, axis: int, who: str) -> list[Any]:
     axis = own_axis(axis, u.ndim, who)
     places = _known(given, who)
     if np.ndim(places):
-        borders = [p.__index__() for p in places]
+        borders = [checks.integer(who, "an index", p) for p in places]
     else:
-        borders = _borders(places.__index__(), _length(u, axis, who), who)
+        parts = checks.integer(who, "the number of parts", places)
+        borders = _borders(parts, _length(u, axis, who), who)
     before = (slice(None),) * axis
     ends = zip([0, *borders], [*borders, None])
     return list(same_kind([u[(*before, slice(*pair))] for pair in ends], (ary,)))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from uopc.errors import UserError
-from uopc.ir.builder import fold, leaves
+from uopc.ir.builder import checks, fold, leaves
 from uopc.ir.builder.movement import normal_axes
 from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
@@ -46,6 +46,7 @@ def _diagonal(u: UOp, offset: int) -> UOp:
     if len(dims) < 2:
         raise UserError(f"diagonal: needs 2 dimensions, got {shapes.show(dims)}")
     *rest, n, m = dims
+    offset = checks.integer("diagonal", "offset", offset)
     row, column = max(-offset, 0), max(offset, 0)
     count = _least(n - row, m - column)
     places = leaves.iota(count) * (m + 1) + (row * m + column)

@@ -79,7 +79,8 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Any:
         >>> unp.permute_dims(unp.zeros((2, 3, 4)), (2, 0, 1)).shape
         (4, 2, 3)
     """
-    return applied(lambda u: u.permute([normal_axis(a, len(u.shape), "axes") for a in axes]), x)
+    order = checks.sequence("permute_dims", "axes", axes)
+    return applied(lambda u: u.permute([normal_axis(a, len(u.shape), "axes") for a in order]), x)
 
 
 def transpose(x: Any, /, axes: Sequence[int] | None = None) -> Any:
@@ -93,8 +94,8 @@ def transpose(x: Any, /, axes: Sequence[int] | None = None) -> Any:
                [2, 4]])
     """
     u = uop_of(x)
-    order = range(len(shapes.shape(u)))[::-1] if axes is None else axes
-    return same_kind(u.permute(tuple(order)), (x,))
+    given = range(len(shapes.shape(u)))[::-1] if axes is None else axes
+    return same_kind(u.permute(checks.sequence("transpose", "axes", given)), (x,))
 
 
 def matrix_transpose(x: Any, /) -> Any:
@@ -163,7 +164,8 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     """
     u = uop_of(x)
     rank = len(shapes.shape(u))
-    pairs = [(v,) if isinstance(v, int) else tuple(v) for v in (source, destination)]
+    given = (("source", source), ("destination", destination))
+    pairs = [(v,) if isinstance(v, int) else checks.sequence("moveaxis", k, v) for k, v in given]
     froms, tos = ([normal_axis(a, rank, "moveaxis") for a in p] for p in pairs)
     if len(froms) != len(tos) or len(set(froms)) < len(froms) or len(set(tos)) < len(tos):
         raise UserError(
@@ -249,11 +251,11 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
                [1, 3]])
     """
     rank = uop_of(m, "rot90").ndim
-    first, *others = (normal_axis(a, rank, "rot90") for a in axes)
-    if len(others) != 1 or others[0] == first:
-        raise UserError(f"rot90: axes must be two different ones, got {tuple(axes)}")
-    turns = operator.index(k) % 4
-    turned = (first, others[0]) if turns == 2 else (others[0] if turns == 1 else first,)
+    plane = [normal_axis(a, rank, "rot90") for a in checks.sequence("rot90", "axes", axes)]
+    if len(plane) != 2 or plane[0] == plane[1]:
+        raise UserError(f"rot90: axes must be two different axes, got {tuple(axes)}")
+    turns = checks.integer("rot90", "k", k) % 4
+    turned = tuple(plane) if turns == 2 else (plane[turns % 2],)
     whole = flip(m, turned) if turns else m
     return swapaxes(whole, *axes) if turns % 2 else applied(lambda u: u, whole)
 
@@ -285,6 +287,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     """
     rank = uop_of(a, "rollaxis").ndim
     axis = own_axis(axis, rank, "rollaxis")
+    start = checks.integer("rollaxis", "start", start)
     place = normal_axis(start, rank + 1, "rollaxis") if start >= 0 else start + rank
     if place < 0:
         raise UserIndexError(f"rollaxis: start must be -{rank} to {rank}, got {start}")
@@ -345,6 +348,7 @@ def broadcast_to(x: Any, /, shape: Sequence[int]) -> Any:
     """
     u = uop_of(x)
     dims = shapes.shape(u)
+    shape = (shape,) if isinstance(shape, int) else checks.sequence("broadcast_to", "shape", shape)
     if len(dims) > len(shape):
         raise UserError(f"broadcast_to: {shapes.show(dims)} has more axes than {tuple(shape)}")
     return same_kind(with_rank(u, len(shape)).expand(shape), (x,))
@@ -373,7 +377,9 @@ def tile(x: Any, repetitions: int | Sequence[int], /) -> Any:
         array([1, 2, 1, 2])
     """
     u = uop_of(x)
-    repetitions = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
+    if isinstance(repetitions, int):
+        repetitions = (repetitions,)
+    repetitions = checks.sequence("tile", "repetitions", repetitions)
     if any(type(t) is not int or t < 0 for t in repetitions):
         raise UserError(f"tile: repetitions must be integers of 0 or more, got {repetitions}")
     rank = max(u.ndim, len(repetitions))
@@ -532,12 +538,13 @@ def unravel_index(indices: Any, shape: Any, order: str | None = "C") -> tuple[An
         >>> [int(i) for i in unp.unravel_index(unp.asarray(5), (2, 3))]
         [1, 2]
     """
-    dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
+    dims = tuple([as_dim(d) for d in sizes])
     columns = by_columns(order, 2, "unravel_index")
     dims = dims[::-1] if columns else dims
     rest = _places_below(indices, math.prod(dims), "unravel_index")
     found = []
-    for d in [dim_uop(as_dim(d)) for d in dims[:0:-1]]:
+    for d in [dim_uop(d) for d in dims[:0:-1]]:
         size = fold.cast(d, dtypes.int64)
         found.append(rest % size)
         rest = rest // size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from uopc.errors import UserError
-from uopc.ir.builder import fold
+from uopc.ir.builder import checks, fold
 from uopc.ir.builder.movement import normal_axis
 from uopc.ir.core import shapes
 from uopc.numpy.array import promoted, same_kind, uop_of
@@ -67,7 +67,12 @@ def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
             raise UserError(f"tensordot: axes must be 0 to {min(rank_a, rank_b)}, got {axes}")
         pair: Any = (range(rank_a - axes, rank_a), range(axes))
     else:
-        pair = [(v,) if isinstance(v, int) else v for v in axes]
+        given = checks.sequence("tensordot", "axes", axes)
+        pair = [
+            (v,) if isinstance(v, int) else checks.sequence("tensordot", "axes", v) for v in given
+        ]
+        if len(pair) != 2:
+            raise UserError(f"tensordot: axes must be a number or a pair, got {axes!r}")
     left = [normal_axis(i, rank_a, "tensordot") for i in pair[0]]
     right = [normal_axis(i, rank_b, "tensordot") for i in pair[1]]
     if len(left) != len(right):
@@ -77,7 +82,8 @@ def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> Any:
     dims_a, dims_b = shapes.shape(a), shapes.shape(b)
     for i, j in zip(left, right):
         if dims_a[i] != dims_b[j]:
-            raise UserError(f"tensordot: axis {i} has {dims_a[i]} elements, axis {j} {dims_b[j]}")
+            sizes = f"axis {i} of x1 has {dims_a[i]} elements, axis {j} of x2 {dims_b[j]}"
+            raise UserError(f"tensordot: {sizes}")
     kept_a, kept_b = [dims_a[i] for i in free_a], [dims_b[i] for i in free_b]
     inner = shapes.size(tuple([dims_a[i] for i in left]))
     rows, columns = shapes.size(tuple(kept_a)), shapes.size(tuple(kept_b))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import alu, fold, leaves
+from uopc.ir.builder import alu, checks, fold, leaves
 from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -297,7 +296,7 @@ def polyfit(
         raise UserError(
             "polyfit: rcond, full and cov need singular values, which uopc does not compute"
         )
-    count = operator.index(deg) + 1
+    count = checks.integer("polyfit", "deg", deg) + 1
     at, values = uop_of(x, "polyfit"), uop_of(y, "polyfit")
     fits = at.ndim == 1 and values.ndim in (1, 2) and at.shape == values.shape[:1]
     if not fits or count < 1 or not isinstance(at.shape[0], int) or at.shape[0] < count:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -59,13 +58,14 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
         >>> np.asarray(unp.digitize(unp.asarray([0.2, 6.4, 3.0]), [0.0, 1.0, 2.5, 4.0]))
         array([1, 4, 3])
     """
+    if uop_of(bins, "digitize").ndim != 1:
+        shown = shapes.show(uop_of(bins, "digitize").shape)
+        raise UserError(f"digitize: bins must be a vector, got {shown}")
     if not isinstance(bins, (Array, UOp)):
         steps = np.diff(np.asarray(bins), axis=0)
         if not ((steps >= 0).all() or (steps <= 0).all()):
             raise UserError(f"digitize: bins must increase or decrease, got {bins!r}")
     (v, edges), _ = promoted("digitize", *[uop_of(a, "digitize") for a in (x, bins)])
-    if edges.ndim != 1:
-        raise UserError(f"digitize: bins must be a vector, got {shapes.show(edges.shape)}")
     side = "left" if checks.flag("digitize", "right", right) else "right"
     rises = edges[:1] <= edges[-1:]
     n = fold.cast(dim_uop(edges.shape[0]), dtypes.int64)
@@ -76,7 +76,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 def _check_places(kth: Any, n: Any, who: str) -> None:
     """UserError for indices out of range of an axis of known size."""
-    places = [operator.index(k) for k in (kth if isinstance(kth, (tuple, list)) else [kth])]
+    given = kth if isinstance(kth, (tuple, list)) else [kth]
+    places = [checks.integer(who, "kth", k) for k in given]
     if isinstance(n, int) and (out := [k for k in places if not -n <= k < max(n, 1)]):
         raise UserError(f"{who}: index {out[0]} is out of range for an axis of {n} elements")
 

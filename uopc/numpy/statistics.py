@@ -144,7 +144,7 @@ nanpercentile = _quantile("nanpercentile", f"`percentile` {_NUMBERS}.", 100)
 # ---------------------------------------------------------------- without NaN
 def _check_unwritten(name: str, out: Any, overwrite_input: Any) -> None:
     reductions.check_no_out(name, out)
-    if overwrite_input:
+    if checks.flag(name, "overwrite_input", overwrite_input):
         raise UserTypeError(f"{name}: an array never changes: leave overwrite_input out")
 
 

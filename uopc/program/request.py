@@ -285,8 +285,9 @@ def _ordered_params(facts: GraphFacts, inputs: Sequence[UOp | str]) -> tuple[UOp
     """The program's params in the order of its positional arguments."""
     found: dict[str, UOp] = {}
     for u in facts.params:
-        if found.setdefault(u.arg.name, u) is not u:
-            raise UserError(f"two different params are named {u.arg.name!r}: rename one")
+        if (first := found.setdefault(u.arg.name, u)) is not u:
+            lines = made_at(first) + made_at(u)
+            raise UserError(f"two different params are named {u.arg.name!r}: rename one{lines}")
     if facts.level is not TENSOR:
         return tuple(sorted(found.values(), key=lambda u: int(u.arg.slot)))
     ordered: dict[str, UOp] = {}

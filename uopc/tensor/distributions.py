@@ -271,6 +271,8 @@ def categorical(key: UOp, logits: UOp, axis: int = -1, shape: Any = None) -> UOp
     if not given.dtype.is_float:
         raise UserTypeError(f"categorical: logits must be floats, got {given.dtype.name}")
     full = shapes.shape(given)
+    if not full:
+        raise UserError("categorical: logits must have an axis, got a scalar")
     axis = movement.normal_axis(axis, len(full), "categorical")
     batch = (*full[:axis], *full[axis + 1 :])
     dims = batch if shape is None else creation.dims_of(shape, "categorical")

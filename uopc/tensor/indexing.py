@@ -320,6 +320,7 @@ def in_range(i: UOp, n: Dim) -> UOp:
         >>> uopc.compile(x.index(uopc.in_range(i, 3)))()
         array([30, 10,  0])
     """
+    checks.nodes("in_range", (i,))
     most = dtypes.index.bounds[1]
     if bounds.bounds(i)[1] > most:  # uint64: what no index holds is outside as well
         i = alu.binary(Ops.MIN, i, leaves.const(i.dtype, most))

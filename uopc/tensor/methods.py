@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from uopc.errors import UserError
-from uopc.ir.builder import alu, fold, kernel, leaves, movement, operands
+from uopc.ir.builder import alu, checks, fold, kernel, leaves, movement, operands
 from uopc.ir.builder.leaves import Scalar
 from uopc.ir.core import bounds, dtypes, ranges, serialize, shapes, storage, walk
 from uopc.ir.core.dtypes import DType
@@ -216,7 +216,7 @@ def _invalid(dtype: DType = dtypes.bool_) -> UOp:
         >>> uopc.compile(x[place])()
         array([1., 0.])
     """
-    return intern(Ops.INVALID, dtype)
+    return intern(Ops.INVALID, checks.any_dtype("invalid", dtype))
 
 
 # ---------------------------------------------------------------- the list

@@ -55,8 +55,9 @@ def split(key: UOp, num: Any = 2) -> UOp:
         >>> keys.shape, uopc.compile(keys)()[0].tolist()
         ((3, 2), [3625411723, 1954958720])
     """
-    (count,) = dims_of(num, "split")
-    return _halves(_blocks("split", key, (count,)), high_first=False)
+    if isinstance(num, (tuple, list)):
+        raise UserTypeError(f"split: num must be one number, got {num!r}")
+    return _halves(_blocks("split", key, dims_of(num, "split")), high_first=False)
 
 
 def fold_in(key: UOp, data: Any) -> UOp:

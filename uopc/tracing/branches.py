@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
+from uopc.ir.builder import checks
 from uopc.ir.builder.pytrees import flatten, unflatten
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.shapes import show_value
@@ -53,7 +54,9 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
         >>> f(0, np.array([2.0, 3.0])), f(1, np.array([2.0, 3.0]))
         (array([2., 3.]), array([4., 9.]))
     """
-    functions = tuple(branches)
+    functions = checks.sequence("switch", "branches", branches)
+    if wrong := [f for f in functions if not callable(f)]:
+        raise UserTypeError(f"switch: expected functions, got {wrong[0]!r}")
     if not functions:
         raise UserError("switch: there are no branches")
     if isinstance(index, (int, np.integer)) and not isinstance(index, bool):

@@ -564,8 +564,9 @@ def jit(
         "device": device, "optimize": optimize, "threads": threads, "verify": verify,
         "name": name, "rules": rules, "sharding": None if mesh is None else Sharding(mesh),
     }  # fmt: skip
+    named = (("static_argnames", static_argnames), ("donate_argnames", donate_argnames))
     static, donated = (
-        (v,) if isinstance(v, str) else tuple(v) for v in (static_argnames, donate_argnames)
+        (v,) if isinstance(v, str) else checks.sequence("jit", k, v) for k, v in named
     )
     if function is None:
         return lambda f: Jitted(f, static, donated, dims or {}, how)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import operator
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from uopc.errors import UserError, UserTypeError
+from uopc.errors import Error, UserError, UserTypeError
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
+from uopc.ir.core.uop import UOp
 
 
 def element_dtype(dtype: Any) -> DType:
@@ -70,6 +73,44 @@ def number(who: str, value: Any) -> float:
         found = math.nan
     if not math.isfinite(found):
         raise UserTypeError(f"{who}: expected a finite number, got {value!r}")
+    return found
+
+
+def integer(who: str, name: str, value: Any) -> int:
+    """The value as an int; UserTypeError otherwise."""
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        if isinstance(error, Error):  # of a traced array: says what to do
+            raise
+        raise UserTypeError(f"{who}: {name} must be an integer, got {value!r}") from None
+
+
+def sequence(who: str, name: str, value: Any) -> tuple[Any, ...]:
+    """The elements of the value; UserTypeError for an object without elements."""
+    try:
+        return tuple(value)
+    except TypeError as error:
+        if isinstance(error, Error):
+            raise
+        raise UserTypeError(f"{who}: {name} must be a sequence, got {value!r}") from None
+
+
+def nodes(who: str, values: Sequence[Any]) -> None:
+    """UserTypeError unless all values are nodes of a graph."""
+    for v in values:
+        if not isinstance(v, UOp):
+            raise UserTypeError(f"{who}: expected a UOp, got {v!r}")
+
+
+def path(who: str, value: Any) -> str:
+    """The path as text; UserTypeError for another object."""
+    try:
+        found = os.fspath(value)
+    except TypeError:
+        found = None
+    if not isinstance(found, str):
+        raise UserTypeError(f"{who}: the path must be a string or a Path, got {value!r}")
     return found
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, Final, get_args
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import leaves, operands
+from uopc.ir.builder import checks, leaves, operands
 from uopc.ir.builder.leaves import located
 from uopc.ir.core import dtypes
 from uopc.ir.core.args import AxisKind, KernelArg, Opt, RangeArg, ReduceArg, Space, StageArg
@@ -15,6 +15,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import dim_uop
 
 _axes = itertools.count()
+_KINDS: Final = get_args(AxisKind)
 
 
 def range(end: Any, axis: int | tuple[int, ...] | None = None, kind: AxisKind = "loop") -> UOp:
@@ -30,6 +31,10 @@ def range(end: Any, axis: int | tuple[int, ...] | None = None, kind: AxisKind = 
         array([3., 2., 1.], dtype=float32)
     """
     nest = (next(_axes),) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if not all([type(n) is int for n in nest]):
+        raise UserTypeError(f"range: axis must be an int or a tuple of ints, got {axis!r}")
+    if kind not in _KINDS:
+        raise UserError(f"range: kind must be one of {', '.join(_KINDS)}, got {kind!r}")
     stop = dim_uop(operands.as_dim(end))
     return located(intern(Ops.RANGE, dtypes.index, (stop,), RangeArg(nest, kind)))
 
@@ -45,6 +50,7 @@ def load(address: UOp, gate: UOp | None = None) -> UOp:
         Ops.LOAD
     """
     src = (address,) if gate is None else (address, gate)
+    checks.nodes("load", src)
     return located(intern(Ops.LOAD, address.dtype, src))
 
 
@@ -61,6 +67,7 @@ def store(target: UOp, value: Any, gate: UOp | None = None) -> UOp:
         >>> memory
         array([0., 1., 4., 9.], dtype=float32)
     """
+    checks.nodes("store", (target,) if gate is None else (target, gate))
     given = operands.as_uop(value, target.dtype)
     if given.op is not Ops.INVALID and given.dtype is not target.dtype:
         raise UserError(
@@ -159,6 +166,7 @@ def after(u: UOp, *effects: UOp) -> UOp:
         >>> written(np.zeros(4, "f4"))
         array([0., 7., 7., 0.], dtype=float32)
     """
+    checks.nodes("after", (u, *effects))
     return located(intern(Ops.AFTER, u.dtype, (u, *effects))) if effects else u
 
 
@@ -170,6 +178,7 @@ def barrier(*effects: UOp) -> UOp:
         >>> o[i].store(1.0).barrier().op
         Ops.BARRIER
     """
+    checks.nodes("barrier", effects)
     return located(intern(Ops.BARRIER, dtypes.void, effects))
 
 
@@ -189,6 +198,7 @@ def sink(
     """
     if arg is not None and (name or opts is not None or not isinstance(arg, KernelArg)):
         raise UserTypeError(f"sink: arg must be a KernelInfo, without name and opts, got {arg!r}")
+    checks.nodes("sink", roots)
     if name or opts is not None:
         arg = KernelArg(name, opts)
     return located(intern(Ops.SINK, dtypes.void, roots, arg))
@@ -205,4 +215,5 @@ def group(*effects: UOp) -> UOp:
         >>> x, y
         (array([1., 1.], dtype=float32), array([2., 2.], dtype=float32))
     """
+    checks.nodes("group", effects)
     return effects[0] if len(effects) == 1 else intern(Ops.GROUP, dtypes.void, effects)

@@ -182,6 +182,8 @@ def iota(n: shapes.Dim) -> UOp:
         >>> uopc.compile(x[i, 1 - i])()
         array([2, 3])
     """
+    if not isinstance(n, (int, UOp)):
+        raise UserTypeError(f"iota: expected an int or a variable, got {n!r}")
     arg, symbolic = split_dims((n,))
     made = intern(Ops.IOTA, dtypes.index, symbolic, arg)
     return located(made) if symbolic else made

@@ -286,7 +286,8 @@ def make_mesh(
 def _checked_devices(given: Sequence[str] | None, size: int) -> tuple[str, ...]:
     if given is None:
         return ()
-    if isinstance(given, str) or not all([isinstance(d, str) for d in given]):
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
+    if not listed or not all([isinstance(d, str) for d in given]):
         raise UserTypeError(f"make_mesh: devices must be names of devices, got {given!r}")
     found = tuple(map(device.named, given))
     unknown = [d for d in found if not device.is_cpu(d)]

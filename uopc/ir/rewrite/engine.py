@@ -16,7 +16,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
-from uopc.errors import Error, InvalidIR
+from uopc.errors import Error, InvalidIR, UserTypeError
 from uopc.ir.core import dtype_rules, walk
 from uopc.ir.core.ops import Op
 from uopc.ir.core.trace import Fired, Listener, current_listener, standing_for, tracing
@@ -375,6 +375,8 @@ def substitute(
     """
     if not mapping and extra_pm is None:
         return root
+    if not isinstance(mapping, Mapping):
+        raise UserTypeError(f"{name}: expected a dict of nodes, got {mapping!r}")
     ops = as_is.union([u.op for u in mapping])
     rules = MatcherTable(lambda op: None) if extra_pm is None else statistics.table_of(extra_pm)
 

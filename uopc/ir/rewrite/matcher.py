@@ -30,6 +30,8 @@ class PatternMatcher(Immutable):
     table: MatcherTable
 
     def __init__(self, rules: Iterable[Rule | tuple[UPat, RuleFunction]]) -> None:
+        if not isinstance(rules, Iterable):
+            raise UserTypeError(f"PatternMatcher: expected a list of rules, got {rules!r}")
         self._keep(rules=tuple([as_rule(r) for r in rules]), table=MatcherTable(self._compiled))
 
     def __add__(self, other: PatternMatcher) -> PatternMatcher:

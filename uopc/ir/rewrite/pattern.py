@@ -28,7 +28,8 @@ def _several(value: Any, kind: type, what: str) -> frozenset[Any] | None:
     """A set from None, an object of class `kind`, or a collection of such objects."""
     if value is None:
         return None
-    found = frozenset((value,) if isinstance(value, kind) else value)
+    several = isinstance(value, Iterable) and not isinstance(value, kind)
+    found = frozenset(value if several else (value,))
     for v in found:
         if not isinstance(v, kind):
             raise UserTypeError(f"UPat: {what} must be {kind.__name__}s, got {v!r}")

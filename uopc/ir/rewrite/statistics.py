@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
+from uopc.errors import UserTypeError
 from uopc.ir.core.ops import Op
 from uopc.ir.core.uop import UOp
 from uopc.ir.rewrite import compile
@@ -79,6 +80,8 @@ def report() -> str:
 
 def table_of(pm: PatternMatcher) -> MatcherTable:
     """The functions of a matcher by root op; while collection is on, the counting functions."""
+    if not isinstance(pm, PatternMatcher):
+        raise UserTypeError(f"expected a PatternMatcher, got {pm!r}")
     if not _on:
         return pm.table
     found = _tables.get(pm)

@@ -39,6 +39,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
+from uopc.errors import UserTypeError
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg
 from uopc.ir.core.ops import Ops
@@ -103,6 +104,8 @@ def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | Non
         %2 = mul %1, 4 : index
         %3 = add %2, 1 : index
     """
+    if not isinstance(u, UOp):
+        raise UserTypeError(f"print_graph: expected a UOp, got {u!r}")
     nodes = walk.toposort(u) if order is None else order
     lists = [s for s in nodes if s.op in _LISTS]
     called = {c.src[0] for c in lists if c.op is Ops.CALL and c.src}

@@ -93,7 +93,8 @@ class MeshRequest:
             given = dict.fromkeys(names, given[""])
         for name in given:
             if name not in names:
-                raise UserError(f"compile: in_shardings: unknown param {name!r}; choose {names}")
+                shown = ", ".join(map(repr, names)) or "none"
+                raise UserError(f"compile: in_shardings: unknown param {name!r}; choose {shown}")
         results = self.out_specs
         if results is not None and len(results) == 1:
             results = results * outputs

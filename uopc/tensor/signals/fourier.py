@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import movement
+from uopc.ir.builder import checks, movement
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.movement import normal_axis
 from uopc.ir.builder.operands import constant
@@ -88,6 +88,7 @@ def irfft(a: UOp, n: int | None = None, axis: int = -2) -> UOp:
         >>> uopc.compile(x.rfft().irfft())().round(9)
         array([1., 5., 2., 3.])
     """
+    n = None if n is None else checks.integer("irfft", "n", n)
     m = _length("irfft", a, None if n is None else n // 2 + 1, axis, complex_=True)
     length = 2 * (m - 1) if n is None else n
     if length < 1:
