@@ -29,20 +29,19 @@ from uopc.backends.llvm.emitter import stack_alignment
 from uopc.backends.llvm.sizes import computed
 from uopc.backends.llvm.statements import CpuEmitter
 from uopc.backends.memory_plan import ALIGNMENT
-from uopc.backends.plan import Dim, Plan, PlannedLaunch, Pointer, Row, Scalar, Word, nested
+from uopc.backends.plan import Dim, Plan, PlannedLaunch, Pointer, Scalar, Word
 from uopc.exporting import casadi, levels, manifest, mulacc, square_root
-from uopc.exporting.exported import RUN, Exported, ExportedKernel, bits
+from uopc.exporting.entry import EntryWriter, is_shared
+from uopc.exporting.exported import RUN, Exported, ExportedKernel, Size, bits
 from uopc.exporting.places import ConstantTable
 from uopc.exporting.sizes import expression
-from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.uop import UOp, intern
+from uopc.ir.core.uop import UOp
 
 # The definition of a kernel, a part of a kernel, or the entry.
 _DEFINITION = re.compile(r"(?m)^define (?:internal )?(.*\)) \{$")
 _ADDRESS = PointerTo(I8)
 _SMALL = 200  # statements of all launches: they take some 50 ns
-_RELATIONS = {"equal": Ops.CMPEQ, "at most": Ops.CMPLE, "below": Ops.CMPLT}
 
 
 class _ParameterKernel(CpuEmitter):
@@ -78,11 +77,12 @@ class _Rendered:
             self.types = typed.types
 
 
-class _EntryCode:
+class _EntryCode(EntryWriter):
     """Builder of the entry, which checks the sizes and runs the launches."""
 
     def __init__(self, f: Exported, kernels: dict[str, _Rendered]) -> None:
-        self.f, self.kernels = f, kernels
+        super().__init__(f)
+        self.kernels = kernels
         self.b = b = Builder(I32)
         is_wide = f.machine.size_bits == 64
         self.sizes = {
@@ -99,20 +99,23 @@ class _EntryCode:
         self.words = b.alloca(I64, most) if most else None
 
     def text(self) -> str:
-        f, b = self.f, self.b
-        for number, s in enumerate(f.sizes, 1):
-            size = self.sizes[s.name]
-            with b.when(size.compare("slt", s.low) | size.compare("sgt", s.high)):
-                b.ret(number)
-        for number, holds in enumerate(conditions(f), 1 + len(f.sizes)):
-            with b.when(self._value(holds) ^ True):
-                b.ret(number)
-        if f.plan.repeats:  # all sizes are computed in the entry: values in a loop end with it
-            for dim in _sizes(f.plan):
+        self.write()
+        self.b.ret(0)
+        return self.b.definition(f"define i32 @{self.f.name}({', '.join(parameters(self.f))})")
+
+    def refuse_size(self, size: Size, number: int) -> None:
+        value = self.sizes[size.name]
+        with self.b.when(value.compare("slt", size.low) | value.compare("sgt", size.high)):
+            self.b.ret(number)
+
+    def refuse_unless(self, holds: UOp, number: int) -> None:
+        with self.b.when(self._value(holds) ^ True):
+            self.b.ret(number)
+
+    def before_launches(self) -> None:
+        if self.f.plan.repeats:  # all sizes are computed first: values in a loop end with it
+            for dim in _sizes(self.f.plan):
                 self._size(dim)
-        self._row(nested(len(f.plan.launches), f.plan.repeats))
-        b.ret(0)
-        return b.definition(f"define i32 @{f.name}({', '.join(parameters(f))})")
 
     def _size(self, size: Dim) -> Operand:
         if isinstance(size, int):
@@ -129,19 +132,8 @@ class _EntryCode:
             self.known[u] = computed(u.op, [self._value(s) for s in u.src])
         return self.known[u]
 
-    def _row(self, row: Row) -> None:
-        """Run launches one after another, repeated launches in a loop."""
-        for part in row:
-            if isinstance(part, int):
-                self._launch(self.f.plan.launches[part])
-            else:
-                repeat, inner = part
-                with self._loop(repeat.times):
-                    self._row(inner)
-
     @contextlib.contextmanager
-    def _loop(self, times: Dim) -> Iterator[Operand]:
-        """Run the instructions inside `times` times."""
+    def repeated(self, times: Dim) -> Iterator[Operand]:
         b, end = self.b, self._size(times)
         head, done = b.block(I64), b.block()
         (number,) = b.begin(head, 0)
@@ -150,7 +142,7 @@ class _EntryCode:
         b.go(head, number + 1)
         b.begin(done)
 
-    def _launch(self, launch: PlannedLaunch) -> None:
+    def launch(self, launch: PlannedLaunch) -> None:
         kernel, b = self.kernels[launch.kernel], self.b
         words = [self._word(w) for w in launch.words]
         if kernel.types is None:
@@ -177,7 +169,7 @@ class _EntryCode:
         if chunks == 1:
             self._call(f"@{name}", [*given, Operand(self.b, I64, "0")])
             return
-        with self._loop(chunks) as chunk:
+        with self.repeated(chunks) as chunk:
             self._call(f"@{name}", [*given, chunk])
 
     def _call(self, name: str, given: list[Operand]) -> None:
@@ -208,20 +200,6 @@ def _sizes(plan: Plan) -> Iterator[Dim]:
     for launch in plan.launches:
         yield launch.chunks
         yield from [w.offset if isinstance(w, Pointer) else w.value for w in launch.words]
-
-
-def is_shared(f: Exported, launch: PlannedLaunch) -> bool:
-    """True if the caller runs the parts of a launch."""
-    return f.threads > 1 and launch.parallel
-
-
-def conditions(f: Exported) -> list[UOp]:
-    """The conditions that sizes must meet besides their bounds."""
-    made = []
-    for c in f.plan.conditions:
-        sides = expression(c.left, f), expression(c.right, f)
-        made.append(intern(_RELATIONS[c.relation], dtypes.bool_, sides))
-    return made
 
 
 def parameters(f: Exported) -> list[str]:

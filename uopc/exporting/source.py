@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from uopc.backends.c.prelude import Prelude
 from uopc.backends.c.texts import HEAD
 from uopc.backends.c.types import c_type, literal, memory_type
 from uopc.backends.llvm import scratch
-from uopc.backends.plan import Dim, PlannedLaunch, Pointer, Row, Scalar, Word, nested
+from uopc.backends.plan import Dim, PlannedLaunch, Pointer, Scalar, Word
 from uopc.exporting import casadi, manifest, places
-from uopc.exporting.exported import RUN, Exported, ExportedKernel
+from uopc.exporting.entry import EntryWriter, is_shared
+from uopc.exporting.exported import RUN, Exported, ExportedKernel, Size
 from uopc.exporting.header import prototype
-from uopc.exporting.module_ir import conditions, is_shared
 from uopc.exporting.sizes import expression
 from uopc.ir.core import dtypes, storage
 from uopc.ir.core.dtypes import DType
@@ -98,7 +99,7 @@ def source(f: Exported, stem: str) -> str:
         *[k.text for k in kernels.values()],
         f'const char {f.name}_id[] = "{manifest.contract_id(f)}";',
         f"size_t {f.name}_work_bytes(void)\n{{\n    return {f.work_bytes}u;\n}}",
-        _entry(f, kernels), "" if f.casadi is None else casadi.source(f.casadi),
+        _EntryText(f, kernels).text(), "" if f.casadi is None else casadi.source(f.casadi),
     ]  # fmt: skip
     head = comment(
         f"{f.name}: made by uopc for {f.machine.name}. It is C11 and needs "
@@ -148,42 +149,49 @@ def _table(head: str, t: DType, array: npt.NDArray[Any], prelude: Prelude) -> st
     return table(head, items or ["0"])
 
 
-def _entry(f: Exported, kernels: dict[str, _CFunction]) -> str:
+class _EntryText(EntryWriter):
     """The exported function itself."""
-    launches = f.plan.launches
-    body = "\n".join(_launch_lines(f, kernels, nested(len(launches), f.plan.repeats), 1))
-    given = [*[a.name for a in f.arrays], "work", *(RUN if f.threads > 1 else ())]
-    read = set(re.findall(r"\w+", body))
-    lines = [f"    (void){name};" for name in given if name not in read]
-    number = 0
-    for s in f.sizes:
-        number += 1
-        least, most = literal(dtypes.int64, s.low), literal(dtypes.int64, s.high)
-        lines += _refuse(f"{s.name} < {least} || {s.name} > {most}", number)
-    for holds in conditions(f):
-        number += 1
-        lines += _refuse(f"!{infix.render(holds)}", number)
-    return "\n".join([prototype(f), "{", *lines, body, "    return 0;", "}"]).replace("\n\n", "\n")
 
+    def __init__(self, f: Exported, kernels: dict[str, _CFunction]) -> None:
+        super().__init__(f)
+        self.kernels, self.depth = kernels, 0
+        self.checks: list[str] = []
+        self.lines: list[str] = []
 
-def _refuse(wrong: str, number: int) -> list[str]:
-    return [f"    if ({wrong}) {{", f"        return {number};", "    }"]
+    def text(self) -> str:
+        self.write()
+        f, body = self.f, "\n".join(self.lines)
+        given = [*[a.name for a in f.arrays], "work", *(RUN if f.threads > 1 else ())]
+        read = set(re.findall(r"\w+", body))
+        unread = [f"    (void){name};" for name in given if name not in read]
+        parts = [prototype(f), "{", *unread, *self.checks, body, "    return 0;", "}"]
+        return "\n".join(parts).replace("\n\n", "\n")
 
+    def refuse_size(self, size: Size, number: int) -> None:
+        least, most = literal(dtypes.int64, size.low), literal(dtypes.int64, size.high)
+        self._refuse(f"{size.name} < {least} || {size.name} > {most}", number)
 
-def _launch_lines(f: Exported, kernels: dict[str, _CFunction], row: Row, depth: int) -> list[str]:
-    """The lines that run launches one after another, repeated launches in a loop."""
-    lines: list[str] = []
-    for part in row:
-        if isinstance(part, int):
-            launch = f.plan.launches[part]
-            lines += _call(f, kernels[launch.kernel], launch)
-            continue
-        count, inner = f"_run{depth}", _launch_lines(f, kernels, part[1], depth + 1)
-        end = _size_in_c(f, part[0].times)
-        lines.append(f"    for (int64_t {count} = 0; {count} < {end}; ++{count}) {{")
-        lines += [f"    {line}" for line in "\n".join(inner).splitlines()]
-        lines.append("    }")
-    return lines
+    def refuse_unless(self, holds: UOp, number: int) -> None:
+        self._refuse(f"!{infix.render(holds)}", number)
+
+    def _refuse(self, wrong: str, number: int) -> None:
+        self.checks += [f"    if ({wrong}) {{", f"        return {number};", "    }"]
+
+    def before_launches(self) -> None:
+        """All sizes are expressions where they are used."""
+
+    @contextlib.contextmanager
+    def repeated(self, times: Dim) -> Iterator[None]:
+        self.depth += 1
+        count, end, first = f"_run{self.depth}", _size_in_c(self.f, times), len(self.lines)
+        yield
+        self.depth -= 1
+        inner = "\n".join(self.lines[first:]).splitlines()
+        head = f"    for (int64_t {count} = 0; {count} < {end}; ++{count}) {{"
+        self.lines[first:] = [head, *[f"    {line}" for line in inner], "    }"]
+
+    def launch(self, launch: PlannedLaunch) -> None:
+        self.lines += _call(self.f, self.kernels[launch.kernel], launch)
 
 
 def _call(f: Exported, kernel: _CFunction, launch: PlannedLaunch) -> list[str]:
