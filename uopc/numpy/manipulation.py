@@ -255,7 +255,7 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
     if len(plane) != 2 or plane[0] == plane[1]:
         raise UserError(f"rot90: axes must be two different axes, got {tuple(axes)}")
     turns = checks.integer("rot90", "k", k) % 4
-    turned = tuple(plane) if turns == 2 else (plane[turns % 2],)
+    turned = tuple(plane) if turns == 2 else (plane[1 if turns == 1 else 0],)
     whole = flip(m, turned) if turns else m
     return swapaxes(whole, *axes) if turns % 2 else applied(lambda u: u, whole)
 
