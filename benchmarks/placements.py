@@ -294,8 +294,8 @@ A heavy value has a sum in it, or a function that takes long. A caller stores ea
 them, and all but one with `.contiguous()`; each placement is a program, and programs take turns
 (least CPU time). Ratios below 1: the compiler's own is the fastest. `benchmarks/composites.py`
 draws the graphs by number. Of 200 these are, for 24 kinds, the one that storing by hand sped up
-most before stores were chosen by the cost of the kernels that result, and six that storing slows
-down. *Repeat* compares two times of one program."""
+most when the benchmark was made, and six that storing slows down. *Repeat* compares two times of
+one program."""
 
 
 # ------------------------------------------------------------------ the command
