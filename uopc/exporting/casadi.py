@@ -12,6 +12,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from uopc.backends.c.names import code, table
+from uopc.backends.llvm.builder import (
+    DOUBLE,
+    I8,
+    I32,
+    I64,
+    VOID,
+    Builder,
+    Operand,
+    PointerTo,
+    Signature,
+    Type,
+)
+
+_ADDRESS, _NUMBERS = PointerTo(I8), PointerTo(DOUBLE)
 
 
 @dataclass(frozen=True)
@@ -151,12 +165,12 @@ def module_text(c: Interface) -> str:
     )
     parts.append(_main_ir(c))
     for result, name, given, _ in _PLAIN:
-        t, value = ("i32", "i32 0") if result == "int" else ("void", "void")
+        t, value = (I32, 0) if result == "int" else (VOID, None)
         taken = "i32 %mem" if given != "void" else ""
-        parts.append(_function(t, f"{c.name}_{name}", taken, [f"ret {value}"]))
-    parts.append(_function("double", f"{c.name}_default_in", "i64 %i", ["ret double 0.0"]))
+        parts.append(_constant_ir(t, f"{c.name}_{name}", taken, value))
+    parts.append(_constant_ir(DOUBLE, f"{c.name}_default_in", "i64 %i", 0.0))
     for side, ports in (("in", c.inputs), ("out", c.outputs)):
-        parts.append(_function("i64", f"{c.name}_n_{side}", "", [f"ret i64 {len(ports)}"]))
+        parts.append(_constant_ir(I64, f"{c.name}_n_{side}", "", len(ports)))
         structures = [f"@{c.tables[p.structure]}" for p in ports]
         for what, values in (("name", [names[p.name] for p in ports]), ("sparsity", structures)):
             parts.append(_choose_ir(f"{c.name}_{what}_{side}", values))
@@ -165,43 +179,43 @@ def module_text(c: Interface) -> str:
     return "\n\n".join(parts)
 
 
-def _function(t: str, name: str, given: str, lines: Sequence[str]) -> str:
-    body = "\n".join([line if line.endswith(":") else f"  {line}" for line in lines])
-    return f"define {t} @{name}({given}) nounwind {{\nentry:\n{body}\n}}"
+def _constant_ir(t: Type, name: str, taken: str, value: float | None) -> str:
+    b = Builder(t)
+    b.ret(value)
+    return b.definition(f"define {t.text} @{name}({taken}) nounwind")
 
 
 def _main_ir(c: Interface) -> str:
-    lines, given = [], []
-    ports = [("arg", i, f"@{c.name}_zeros", 0) for i in range(len(c.inputs))]
-    ports += [("res", i, "%w", at) for i, at in enumerate(c.places)]
+    b = Builder(I32)
+    arg, res = (Operand(b, PointerTo(_NUMBERS), f"%{name}") for name in ("arg", "res"))
+    work, zeros = Operand(b, _NUMBERS, "%w"), Operand(b, _NUMBERS, f"@{c.name}_zeros")
+    ports = [(arg, i, zeros, 0) for i in range(len(c.inputs))]
+    ports += [(res, i, work, at) for i, at in enumerate(c.places)]
+    passed = []
     for array, i, other, at in ports:
-        own = f"%{array}{i}"
-        lines += [
-            f"{own}p = getelementptr ptr, ptr %{array}, i64 {i}", f"{own}q = load ptr, ptr {own}p",
-            f"{own}r = getelementptr double, ptr {other}, i64 {at}",
-            f"{own}n = icmp eq ptr {own}q, null",
-            f"{own} = select i1 {own}n, ptr {own}r, ptr {own}q",
-        ]  # fmt: skip
-        given.append(f"ptr {own}")
-    call = f"%code = call i32 @{c.entry}({', '.join([*given, 'ptr %w'])})"
+        given, own = array.at(i).load(), other.at(at)
+        passed.append(given.eq(None).select(own, given))
+    passed.append(work)
+    b.ret(b.call(f"@{c.entry}", Signature(I32, *[v.t for v in passed]), passed))
     taken = "ptr %arg, ptr %res, ptr %iw, ptr %w, i32 %mem"
-    return _function("i32", c.name, taken, [*lines, call, "ret i32 %code"])
+    return b.definition(f"define i32 @{c.name}({taken}) nounwind")
 
 
 def _choose_ir(name: str, values: Sequence[str]) -> str:
-    lines, got = [], "null"
+    b = Builder(_ADDRESS)
+    number, chosen = Operand(b, I64, "%i"), Operand(b, _ADDRESS, "null")
     for i, value in enumerate(values):
-        lines += [f"%c{i} = icmp eq i64 %i, {i}",
-                  f"%v{i} = select i1 %c{i}, ptr {value}, ptr {got}"]  # fmt: skip
-        got = f"%v{i}"
-    return _function("ptr", name, "i64 %i", [*lines, f"ret ptr {got}"])
+        chosen = number.eq(i).select(Operand(b, _ADDRESS, value), chosen)
+    b.ret(chosen)
+    return b.definition(f"define ptr @{name}(i64 %i) nounwind")
 
 
 def _sizes_ir(name: str, sizes: Sequence[int]) -> str:
-    lines = []
-    for i, size in enumerate(sizes):
-        lines += [f"%n{i} = icmp eq ptr %p{i}, null",
-                  f"br i1 %n{i}, label %next{i}, label %put{i}", f"put{i}:",
-                  f"store i64 {size}, ptr %p{i}", f"br label %next{i}", f"next{i}:"]  # fmt: skip
-    given = ", ".join([f"ptr %p{i}" for i in range(len(sizes))])
-    return _function("i32", name, given, [*lines, "ret i32 0"])
+    b = Builder(I32)
+    places = [Operand(b, PointerTo(I64), f"%p{i}") for i in range(len(sizes))]
+    for place, size in zip(places, sizes):
+        with b.unless(place.eq(None)):
+            place.store(size)
+    b.ret(0)
+    taken = ", ".join([f"ptr {place.name}" for place in places])
+    return b.definition(f"define i32 @{name}({taken}) nounwind")

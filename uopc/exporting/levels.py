@@ -12,8 +12,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from uopc.backends.llvm.builder import (
+    I1,
+    I8,
+    I32,
+    I64,
+    VOID,
+    Builder,
+    Operand,
+    PointerTo,
+    Signature,
+    Type,
+)
 from uopc.exporting.exported import Exported
 
+_ADDRESS = PointerTo(I8)
+_FOUR = Type("{i32, i32, i32, i32}")
 LACKING = -1  # the function's result on a processor without any of its levels
 
 
@@ -69,20 +83,14 @@ def attributes(level: str) -> str:
 
 def module_text(f: Exported, parameters: Sequence[str]) -> str:
     """The function, `NAME_best` and the code that asks the processor, in LLVM IR."""
-    types = ", ".join([p.split()[0] for p in parameters])
-    given = ", ".join(parameters)
-    call = f"""
-define i32 @{f.name}({given}) nounwind {{
-  %.best = call ptr @{f.name}_best()
-  %.none = icmp eq ptr %.best, null
-  br i1 %.none, label %.lacking, label %.there
-.lacking:
-  ret i32 {LACKING}
-.there:
-  %.code = call i32 ({types}) %.best({given})
-  ret i32 %.code
-}}"""
-    return "\n\n".join([_cpuid(f.name), _words(f.name), _best(f), call.strip()])
+    b = Builder(I32)
+    given = [Operand(b, Type(t), name) for t, name in map(str.split, parameters)]
+    best = b.call(f"@{f.name}_best", Signature(Signature(I32, *[v.t for v in given])), [])
+    with b.when(best.eq(None)):
+        b.ret(LACKING)
+    b.ret(best(*given))
+    called = b.definition(f"define i32 @{f.name}({', '.join(parameters)}) nounwind")
+    return "\n\n".join([_cpuid(f.name), _words(f.name), _best(f), called])
 
 
 def _cpuid(name: str) -> str:
@@ -96,64 +104,49 @@ def _cpuid(name: str) -> str:
 
 def _words(name: str) -> str:
     """LLVM IR that reads the four words of a processor's features; 0 for words that it lacks."""
-    ask = f"call void @{name}_cpuid(i32"
-    return f"""
-define internal {{i32, i32, i32, i32}} @{name}_words() nounwind "target-features"="+xsave" {{
-entry:
-  %words = alloca [4 x i32], align 4
-  %at_ebx = getelementptr i32, ptr %words, i64 {_EBX}
-  %at_ecx = getelementptr i32, ptr %words, i64 {_ECX}
-  {ask} {_AMD_LEAF}, ptr %words)
-  %amd = load i32, ptr %at_ecx, align 4
-  {ask} 0, ptr %words)
-  %highest = load i32, ptr %words, align 4
-  {ask} 1, ptr %words)
-  %basic = load i32, ptr %at_ecx, align 4
-  %seven = icmp uge i32 %highest, 7
-  br i1 %seven, label %extend, label %extended
-extend:
-  {ask} 7, ptr %words)
-  %ebx = load i32, ptr %at_ebx, align 4
-  br label %extended
-extended:
-  %extension = phi i32 [ 0, %entry ], [ %ebx, %extend ]
-  %saved = and i32 %basic, {_OSXSAVE}
-  %saves = icmp ne i32 %saved, 0
-  br i1 %saves, label %save, label %done
-save:
-  %xcr0 = call i64 @llvm.x86.xgetbv(i32 {_XCR0})
-  %low = trunc i64 %xcr0 to i32
-  br label %done
-done:
-  %state = phi i32 [ 0, %extended ], [ %low, %save ]
-  %a = insertvalue {{i32, i32, i32, i32}} zeroinitializer, i32 %basic, 0
-  %b = insertvalue {{i32, i32, i32, i32}} %a, i32 %extension, 1
-  %c = insertvalue {{i32, i32, i32, i32}} %b, i32 %amd, 2
-  %d = insertvalue {{i32, i32, i32, i32}} %c, i32 %state, 3
-  ret {{i32, i32, i32, i32}} %d
-}}
+    b = Builder(_FOUR)
+    words, ask = b.alloca(I32, 4, align=4), Signature(VOID, I32, PointerTo(I32))
 
-declare i64 @llvm.x86.xgetbv(i32)""".strip()
+    def cpuid(leaf: int) -> None:
+        b.call(f"@{name}_cpuid", ask, [leaf, words])
+
+    at_ebx, at_ecx = words.at(_EBX), words.at(_ECX)
+    cpuid(_AMD_LEAF)
+    amd = at_ecx.load()
+    cpuid(0)
+    highest = words.load()
+    cpuid(1)
+    basic = at_ecx.load()
+    extend, extended = b.block(), b.block(I32)
+    b.fork(highest >= 7, extend, extended, 0)
+    b.begin(extend)
+    cpuid(7)
+    (extension,) = b.begin(extended, at_ebx.load())
+    save, done = b.block(), b.block(I32)
+    b.fork((basic & _OSXSAVE).ne(0), save, done, 0)
+    b.begin(save)
+    saved = b.call("@llvm.x86.xgetbv", Signature(I64, I32), [_XCR0])
+    (state,) = b.begin(done, saved.to(I32, "trunc"))
+    made = Operand(b, _FOUR, "zeroinitializer")
+    for i, word in enumerate((basic, extension, amd, state)):
+        made = b.value(_FOUR, f"insertvalue {_FOUR.text} {made.name}, i32 {word.name}, {i}")
+    b.ret(made)
+    head = f'define internal {_FOUR.text} @{name}_words() nounwind "target-features"="+xsave"'
+    return f"{b.definition(head)}\n\ndeclare i64 @llvm.x86.xgetbv(i32)"
 
 
 def _best(f: Exported) -> str:
     """LLVM IR that selects the processor's highest level, which needs all levels below it."""
-    lines = [f"  %words = call {{i32, i32, i32, i32}} @{f.name}_words()"]
-    lines += [f"  %w{i} = extractvalue {{i32, i32, i32, i32}} %words, {i}" for i in range(4)]
-    versions = {v.machine.name: v.name for v in f.levels}
-    best, has = "null", "true"
+    b = Builder(_ADDRESS)
+    all_words = b.call(f"@{f.name}_words", Signature(_FOUR), [])
+    words = [b.value(I32, f"extractvalue {_FOUR.text} {all_words.name}, {i}") for i in range(4)]
+    versions = {v.machine.name: Operand(b, _ADDRESS, f"@{v.name}") for v in f.levels}
+    best, has = Operand(b, _ADDRESS, "null"), Operand(b, I1, "true")
     for level, needed in _NEEDED.items():
-        n = suffix(level)
-        for i, mask in enumerate(needed):
+        for word, mask in zip(words, needed):
             if mask:
-                lines += [
-                    f"  %{n}m{i} = and i32 %w{i}, {mask}",
-                    f"  %{n}e{i} = icmp eq i32 %{n}m{i}, {mask}",
-                    f"  %{n}h{i} = and i1 {has}, %{n}e{i}",
-                ]
-                has = f"%{n}h{i}"
+                has = has & (word & mask).eq(mask)
         if level in versions:
-            lines.append(f"  %{n} = select i1 {has}, ptr @{versions[level]}, ptr {best}")
-            best = f"%{n}"
-    text = "\n".join([*lines, f"  ret ptr {best}"])
-    return f"define ptr @{f.name}_best() nounwind {{\n{text}\n}}"
+            best = has.select(versions[level], best)
+    b.ret(best)
+    return b.definition(f"define ptr @{f.name}_best() nounwind")

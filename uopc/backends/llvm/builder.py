@@ -105,7 +105,8 @@ class Operand:
 
     def compare(self, relation: str, other: AnyOperand) -> Operand:
         """A comparison by its name in LLVM."""
-        text = f"icmp {relation} {self.t.text} {self.name}, {self.builder.name(other)}"
+        kind = "fcmp" if self.t in (FLOAT, DOUBLE) else "icmp"
+        text = f"{kind} {relation} {self.t.text} {self.name}, {self.builder.name(other)}"
         return self.builder.value(I1, text)
 
     def __bool__(self) -> bool:
@@ -239,7 +240,7 @@ class Function:
         return b.definition(f"define {linkage}{self.t.result.text} {self.name}({taken})")
 
 
-AnyOperand: TypeAlias = Operand | Function | int | None
+AnyOperand: TypeAlias = Operand | Function | float | None
 
 
 def function(result: Type, *types: Type) -> Callable[[Callable[..., None]], Function]:
