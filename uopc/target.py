@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import dtypes
@@ -65,6 +65,17 @@ class Figures:
     launch: float = 10.0  # ns of a kernel that does nothing
     wake: float = 250.0  # ns until threads that wait have begun and ended
     parked: float = 50_000.0  # the same for threads that sleep
+    divide_bytes: float = 6.0  # of vectors of float32 that are divided
+    divide64_bytes: float = 3.9  # of vectors of float64
+    shuffle_bytes: float = 64.0  # of vectors that are shuffled; at most two vectors
+    insert: float = 1.0  # cycles of an element that is loaded on its own into a vector
+    enter: float = 3.0  # cycles of the begin and the end of an inner loop
+    l2_alone: float = 2.7  # cycles of a line from the second-level cache that is in no stream
+    last_alone: float = 12.0  # of a line from the last cache
+    memory_alone: float = 38.0
+    l2_written: float = 1.3  # cycles more of a line that is written, to the second-level cache
+    last_written: float = 4.0  # to the last cache
+    memory_written: float = 13.0
 
 
 @dataclass(frozen=True)
@@ -210,9 +221,100 @@ CPUS = {
 }  # fmt: skip
 
 
-# Measured figures of processors, by LLVM's names: docs/lab/machine.md.
-_GOLDEN_COVE = Figures(clock=3.0, multiply_bytes=128.0, load_bytes=128.0)
-FAMILIES = {"sapphirerapids": _GOLDEN_COVE, "emeraldrapids": _GOLDEN_COVE}
+class Pages(NamedTuple):
+    """A table of a processor that knows the places of pages: entries, ways, the cycles of a page
+    that the table lacks, and the bytes of a page."""
+
+    name: str
+    entries: int
+    ways: int
+    cycles: float
+    nbytes: int = 4096
+    serves_loads: bool = True
+
+
+class Core(NamedTuple):
+    """A kind of core, from manuals: what holds for all machines with such cores. `figures` hold
+    until a machine is measured. The defaults are what is usual."""
+
+    figures: Figures = Figures()
+    issue: float = 4.0  # instructions that begin in a cycle
+    loads: float = 2.0  # instructions in a cycle, of any width
+    stores: float = 1.0
+    window: float = 100.0  # instructions among which a processor looks for those that can begin
+    decode: float = 2.0  # instructions of a cycle in a loop too long to be kept decoded
+    mispredict: float = 20.0  # cycles
+    ways: tuple[int, int, int] = (8, 8, 16)  # of the three caches
+    pages: tuple[Pages, ...] = (Pages("pages", 64, 4, 7.0), Pages("more pages", 1536, 12, 25.0))
+
+
+@functools.cache
+def core_of(cpu: str) -> Core:
+    """The kind of core of a processor, by LLVM's name."""
+    return CORES.get(cpu, _USUAL)
+
+
+_USUAL = Core()
+# Two units of 64 bytes for multiply-adds and for loads, one for shuffles. Kernels were timed:
+# docs/lab/machine.md.
+_GOLDEN_COVE = Core(
+    Figures(
+        clock=3.0, multiply_bytes=128.0, load_bytes=128.0, l2_alone=2.9, last_alone=13.0,
+        memory_alone=27.0, l2_written=2.7,
+    ),
+    issue=6.0, loads=3.0, window=130.0, decode=1.3, ways=(12, 16, 16),
+    pages=(
+        Pages("pages of stores", 16, 16, 7.0, serves_loads=False),
+        Pages("pages", 96, 6, 1.0), Pages("more pages", 2048, 16, 25.0),
+    ),
+)  # fmt: skip
+# Intel's optimisation manual: four and five instructions are allocated; 64 bytes are divided in 10
+# (float32) and 16 cycles. Multiply-adds: the processors with two units of 64 bytes.
+_SKYLAKE_SERVER = Core(
+    Figures(
+        clock=3.0, multiply_bytes=128.0, load_bytes=128.0, divide_bytes=6.4, divide64_bytes=4.0
+    ),
+    mispredict=16.0, ways=(8, 16, 11),
+)  # fmt: skip
+_SUNNY_COVE_SERVER = _SKYLAKE_SERVER._replace(
+    issue=5.0, stores=2.0, mispredict=17.0, ways=(12, 20, 12),
+    pages=(
+        Pages("pages of stores", 16, 16, 7.0, serves_loads=False),
+        Pages("pages", 64, 4, 7.0), Pages("more pages", 2048, 16, 25.0),
+    ),
+)  # fmt: skip
+# AMD's optimisation guides of family 19h: six instructions are dispatched; three loads, of which
+# two are as wide as registers of 32 bytes; two stores; two units shuffle.
+_ZEN3 = Core(
+    Figures(), issue=6.0, loads=3.0, stores=2.0, mispredict=13.0,
+    pages=(Pages("pages", 64, 64, 7.0), Pages("more pages", 2048, 16, 25.0)),
+)  # fmt: skip
+_ZEN4 = _ZEN3._replace(
+    pages=(Pages("pages", 72, 72, 7.0), Pages("more pages", 3072, 24, 25.0))
+)  # fmt: skip
+# Arm's guides: N1 multiplies, loads and shuffles 16 bytes in two units; V1 multiplies in four, and
+# loads in three.
+_NEOVERSE_N1 = Core(
+    Figures(clock=3.0, multiply_bytes=32.0, shuffle_bytes=32.0),
+    mispredict=11.0, ways=(4, 8, 16),
+    pages=(Pages("pages", 48, 48, 5.0), Pages("more pages", 1280, 5, 25.0)),
+)  # fmt: skip
+_NEOVERSE_V1 = Core(
+    Figures(clock=3.0), issue=8.0, loads=3.0, stores=2.0, mispredict=11.0,
+    ways=(4, 8, 16), pages=(Pages("pages", 40, 40, 5.0), Pages("more pages", 2048, 8, 25.0)),
+)  # fmt: skip
+# Apple's optimisation guide: eight instructions, four units of 16 bytes, three loads, two stores.
+_FIRESTORM = Core(
+    Figures(clock=3.2), issue=8.0, loads=3.0, stores=2.0, mispredict=13.0,
+    ways=(8, 12, 16),
+    pages=(Pages("pages", 160, 5, 7.0, 1 << 14), Pages("more pages", 3072, 12, 25.0, 1 << 14)),
+)  # fmt: skip
+CORES = {
+    "sapphirerapids": _GOLDEN_COVE, "emeraldrapids": _GOLDEN_COVE,
+    "skylake-avx512": _SKYLAKE_SERVER, "cascadelake": _SKYLAKE_SERVER,
+    "icelake-server": _SUNNY_COVE_SERVER, "znver3": _ZEN3, "znver4": _ZEN4,
+    "neoverse-n1": _NEOVERSE_N1, "neoverse-v1": _NEOVERSE_V1, "apple-m1": _FIRESTORM,
+}  # fmt: skip
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from uopc.program.backend import backend_of
 from uopc.program.tuned import figures
 from uopc.search import measure, probes
 from uopc.search.measure import conclude
-from uopc.target import CPUS, FAMILIES, Figures, Target
+from uopc.target import CORES, CPUS, Figures, Target
 
 FAST = Figures(clock=3.0, multiply_bytes=128.0, load_bytes=128.0, parked=100_000.0)
 KIB, MIB = 1 << 10, 1 << 20
@@ -100,11 +100,10 @@ def test_a_named_cpu_is_not_this_machine(folder):
     assert backend_of("cpu").target("cpu", "x86-64-v3").figures == Figures()
 
 
-def test_families_are_of_known_processors():
-    assert all(type(f) is Figures and f != Figures() for f in FAMILIES.values())
+def test_cores_are_of_known_processors():
     own = machines._OWN()
-    assert own.figures == FAMILIES.get(own.cpu, Figures())
-    assert not FAMILIES.keys() & CPUS.keys()  # described machines have the rows as they are
+    assert own.figures == (CORES[own.cpu].figures if own.cpu in CORES else Figures())
+    assert not CORES.keys() & CPUS.keys()  # described machines have the rows as they are
 
 
 # ---------------------------------------------------------------- conclusions
@@ -186,6 +185,26 @@ def test_the_command_measures_keeps_and_shows(folder, monkeypatch, capsys):
     )
     main(["doctor"])
     assert "bytes of multiply-adds a cycle" in capsys.readouterr().out
+
+
+def test_a_row_of_an_earlier_version_is_measured_again(folder, monkeypatch):
+    """A row without the figures that came later is no error: the usual figures hold, until
+    something asks for a measurement."""
+    keep(folder)
+    (row,) = Database(folder).machines()
+    old = json.loads(row.figures)
+    del old["divide_bytes"], old["l2_alone"]
+    Database(folder).put_machines([MachineFigures(row.machine, json.dumps(old), row.made)])
+    figures.forget()
+    assert target().figures == detect.host().figures and not figures.are_known(detect.host())
+    caches = (32 * KIB, MIB, 8 * MIB)
+    monkeypatch.setattr(
+        measure, "measure", lambda *_: measure.Measurement(FAST, caches, {})
+    )  # fmt: skip
+    with uopc.options(measure=True):
+        assert target().figures == FAST
+    figures.forget()
+    assert target().figures == FAST and target().last_cache_bytes == 8 * MIB
 
 
 def test_a_machine_too_busy_is_asked_once(folder, monkeypatch):

@@ -79,7 +79,7 @@ def this_machine() -> Target:
         "host", "cpu", bits, registers, name, features,
         cache_bytes(1, Target.l1_bytes), cache_bytes(2, Target.l2_bytes),
         cache_bytes(3, Target.last_cache_bytes),
-        figures=target.FAMILIES.get(name, target.Figures()),
+        figures=target.core_of(name).figures,
     )  # fmt: skip
     return own if not own.has_tiles or tile_permission.is_granted() else own.without_tiles()
 

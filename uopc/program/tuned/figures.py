@@ -22,7 +22,7 @@ from uopc.target import Figures, Target
 LEAST, MOST = 1e-12, 1e12  # of a figure that some machine may have, in its unit
 Values = dict[str, Any]  # the fields of a `Target` that a measurement sets
 # The content of a file in a state, by machine; machines that this process measured, or could not.
-_read: dict[Path, tuple[tuple[int, int, int], dict[str, Values | None]]] = {}
+_read: dict[Path, tuple[tuple[int, int, int], dict[str, Values]]] = {}
 _own: dict[str, Values | None] = {}
 
 
@@ -64,13 +64,15 @@ def measured(machine: Target, figures: Figures, caches: tuple[int, int, int]) ->
 
 
 def parsed(text: str) -> Values | None:
-    """The values of a measurement; None if the text is damaged."""
+    """The values of a measurement; None if the text is damaged, or if it lacks a figure: earlier
+    versions measured fewer."""
     try:
         content = json.loads(text)
         l1, l2, last = content.pop("caches")
         figures = Figures(**content)
         numbers = [l1, l2, last, *asdict(figures).values()]
-        good = all([type(v) in (int, float) and LEAST <= v <= MOST for v in numbers])
+        good = content.keys() == asdict(figures).keys()
+        good &= all([type(v) in (int, float) and LEAST <= v <= MOST for v in numbers])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     caches = {"l1_bytes": l1, "l2_bytes": l2, "last_cache_bytes": last}
@@ -88,8 +90,8 @@ def _database(options: config.Options) -> Database | None:
     return None if folder is None else Database(folder)
 
 
-def _stored(database: Database | None) -> dict[str, Values | None]:
-    """The figures in the database, by machine."""
+def _stored(database: Database | None) -> dict[str, Values]:
+    """The figures in the database, by machine; without those that are not used."""
     state = None if database is None else database.state
     if database is None or state is None:
         return {}
@@ -100,5 +102,6 @@ def _stored(database: Database | None) -> dict[str, Values | None]:
             rows = database.machines()
         except Unusable as problem:
             statistics.note("disk_rejected", problem)
-        found = _read[database.file] = state, {m.machine: parsed(m.figures) for m in rows}
+        values = {m.machine: v for m in rows if (v := parsed(m.figures)) is not None}
+        found = _read[database.file] = state, values
     return found[1]
