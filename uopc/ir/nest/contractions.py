@@ -59,6 +59,24 @@ def find_contraction(reduce: UOp, guarded: bool = False) -> Contraction | None:
     return Contraction.of(reduce, product)
 
 
+def find_pairing(reduce: UOp, column: UOp) -> Contraction | None:
+    """A reduce of terms that combine one element of an array b, which moves with the loop `column`,
+    with elements that do not: Σ |x[i, k] − y[j, k]|. a is the element that moves with the innermost
+    row. None for other reduces, and for terms with guards or with reduces inside."""
+    below = walk.toposort(reduce.src[0], gate=lambda u: u.op is not Ops.INDEX)
+    reads = [u for u in below if u.op is Ops.INDEX]
+    moving = [u for u in reads if column in ranges.ranges(u)]
+    if len(moving) != 1 or any([u.op is Ops.REDUCE for u in below]):
+        return None
+    own = ranges.ranges(moving[0])
+    others = set[UOp]().union(*[ranges.ranges(u) for u in reads])
+    rows = _loops(others - own)
+    if not rows or others != ranges.ranges(reduce.src[0]):
+        return None
+    a = next(u for u in reads if rows[-1] in ranges.ranges(u))
+    return Contraction(reduce, a, moving[0], rows, _loops(own - ranges.ranges(a)))
+
+
 def is_product(u: UOp) -> bool:
     """True for a product of two operands. A dot product of three adds a number to each."""
     return u.op in PRODUCTS and len(u.src) == 2

@@ -56,13 +56,19 @@ class Digit:
 
 
 def operands(kernel: UOp) -> list[tuple[UOp, UOp]]:
-    """The values that PACK can pack: each factor of each reduce's terms, with the reduce."""
+    """The values that PACK can pack: each factor of each reduce's terms, then the elements that
+    terms without two factors combine; with the reduce."""
     found: dict[UOp, UOp] = {}
+    parts: dict[UOp, UOp] = {}
     for u in nest_of(kernel).reduces:
         body = term(u)
-        for factor in body.src[:2] if body.op in (*PRODUCTS, Ops.SHAPED_WMMA) else (body,):
+        factors = body.src[:2] if body.op in (*PRODUCTS, Ops.SHAPED_WMMA) else (body,)
+        for factor in factors:
             found.setdefault(factor, u)
-    return list(found.items())
+        if len({*factors}) == 1:
+            below = walk.toposort(factors[0], gate=lambda v: v.op is not Ops.INDEX)
+            parts.update({v: u for v in below if v.op is Ops.INDEX})
+    return [*found.items(), *[(v, u) for v, u in parts.items() if v not in found]]
 
 
 def pack(kernel: UOp, r: UOp, n: int) -> UOp:

@@ -91,8 +91,11 @@ def pack(s: Scheduler, lane: UOp, at: UOp, panels: bool) -> None:
     """Pack the next operand that uses these lanes before the loop `at`: one panel, or several if
     `panels`. The fill loop gets lanes. Several panels are filled row by row, so that rows are read
     in long runs."""
-    reads = [lane in ranges.ranges(v) and not _is_tile(v) for v, _ in packing.operands(s.kernel)]
-    n = next((n for n, wanted in enumerate(reads) if wanted), None)
+    values = [v for v, _ in packing.operands(s.kernel)]
+    wanted = [v for v in values if lane in ranges.ranges(v) and not _is_tile(v)]
+    # Of a term that is packed element by element, the element with these lanes.
+    wanted = [v for v in wanted if not any([w is not v and w in walk.toposort(v) for w in wanted])]
+    n = next((n for n, v in enumerate(values) if v in wanted), None)
     fill = [] if n is None else s.added("PACK", at, n)
     if fill:
         fill_in_lanes(s, fill, most_of(lane), panels)

@@ -8,7 +8,8 @@
             for k: x0 += a[I, k] * p[k]; x1 += a[I + 1, k] * p[k]      sums in vectors of 16
             c[I, J : J + 16], c[I + 1, J : J + 16] = x0, x1
 
-Each step reads a vector of b and numbers of a, so all rows of the tile share the vector. `choose`
+Each step reads a vector of b and numbers of a, so all rows of the tile share the vector. The term
+may be any value of the two: a distance, say. Several sums with the same rows share a tile. `choose`
 finds such a sum, joins rows that are too short for vectors, and asks for each decision in turn: the
 size of the tile, which operands are packed, the order of loops, and the blocks that caches hold.
 Every Opt on the way may be refused; the later steps then do without that Opt.
@@ -25,7 +26,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.nest.accesses import Access, is_plain
 from uopc.ir.nest.arithmetic import expansion, is_arithmetic
-from uopc.ir.nest.contractions import Contraction, find_contraction, term
+from uopc.ir.nest.contractions import Contraction, find_contraction, find_pairing, term
 from uopc.ir.nest.loops import length_of, longest_of, most_of, shorter_of, trips
 from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import register_tiles, thresholds
@@ -57,18 +58,36 @@ class LanedSum(Contraction):
         """All sums of the tile."""
         return self, *self.adjacent
 
+    @property
+    def is_product(self) -> bool:
+        """True for a sum of products a·b; False where other terms combine elements a and b."""
+        product = find_contraction(self.reduce, guarded=True)
+        return product is not None and self.a in (product.a, product.b)
 
-def choose(s: Scheduler) -> bool:
-    """Schedule a contraction. Return False, with nothing applied, for any other kernel."""
+    @property
+    def is_plain_product(self) -> bool:
+        """True for one sum of products, or several without windows: a tile is always fastest."""
+        if not self.adjacent:
+            return self.is_product
+        loops = {r for c in self.each for r in (*c.rows, *c.columns)}
+        return all([loops.isdisjoint(packing.windows(c.b)) for c in self.each])
+
+
+def choose(s: Scheduler, only_products: bool) -> LanedSum | None:
+    """Schedule a contraction and return the contraction. Return None, with nothing applied, for any
+    other kernel; with `only_products`, for sums that are no plain products, too."""
     k = s.nest
     c = only_sum(k)
+    if c is not None and only_products and not c.is_plain_product:
+        return None
+    found = c
     while c is not None and _join_rows(s, k, c):
         k = s.nest
         c = only_sum(k)
     if c is None:
-        return False
+        return None
     plain = c.alive == 1 and not c.adjacent and is_plain(c.a) and is_plain(c.b)
-    if plain and column_sums.cut_sum(s, k, c.reduce, c.row, c.lane):
+    if plain and c.is_plain_product and column_sums.cut_sum(s, k, c.reduce, c.row, c.lane):
         for _ in range(2):  # the blocks that are added to the sums in memory, and the rest
             k = s.nest
             for c in [_contraction_at(k, a) for a in k.written]:
@@ -79,7 +98,7 @@ def choose(s: Scheduler) -> bool:
         _tile(s, k, c)
     for r, n in _worth_distributing(s.nest):
         s.attempt("DISTRIBUTE", r, n)
-    return True
+    return found
 
 
 # ---------------------------------------------------------------- which reduce is tiled
@@ -128,9 +147,11 @@ def _contraction_of(k: Nest, u: UOp, lane: UOp, alive: int) -> LanedSum | None:
 
 
 def _with_column(u: UOp, lane: UOp) -> Contraction | None:
-    """The sum of products, guarded or not, of which only factor b moves with a loop."""
+    """The sum of products, guarded or not, of which only factor b moves with a loop; or the reduce
+    of other terms to which only the element b of an array brings the loop."""
     c = find_contraction(u, guarded=True)
-    return None if c is None else c.with_column(lane)
+    p = None if c is None else c.with_column(lane)
+    return find_pairing(u, lane) if p is None else p
 
 
 def _laned(c: Contraction, lane: UOp, row: UOp, alive: int) -> LanedSum:
@@ -297,12 +318,18 @@ def sum_tile(
     target = s.target
     return register_tiles.register_tile(
         rows or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
-        target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, target.registers // c.alive,
+        target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, _registers(c, target),
         _bytes_apart(k, c.a, c.row), target.figures,
         masked=not packs and not target.has_mask_registers, widest=widest,
         vectors_in_l1=math.inf if packs else _vectors_in_l1(k, c, target),
         shorter=(shorter_of(c.row), shorter_of(c.lane)),
     )  # fmt: skip
+
+
+def _registers(c: LanedSum, target: Target) -> int:
+    """The registers for a tile of one of the reduces whose accumulators are live together. Terms
+    that are no products are all computed before they are combined, and take as many again."""
+    return target.registers // (c.alive if c.is_product else c.alive + 1)
 
 
 def _vectors_in_l1(k: Nest, c: LanedSum, target: Target) -> float:

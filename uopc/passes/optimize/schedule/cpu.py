@@ -6,11 +6,14 @@ built the graph. `STEPS` is the schedule; `uopc.passes.optimize.opts.table` expl
 
 from __future__ import annotations
 
+from uopc.cost.cycles import cycles
+from uopc.cost.machine import machine_of
 from uopc.ir.core import ranges
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.arithmetic import is_arithmetic
+from uopc.ir.nest.describe import outline_of
 from uopc.ir.nest.loops import length_of, trips
 from uopc.passes.analysis import speeds, thresholds
 from uopc.passes.contract import Context
@@ -36,12 +39,16 @@ from uopc.passes.optimize.schedule.stencils import (
 )
 from uopc.passes.optimize.schedule.transposes import copy_crossed, tile_crossed
 
+CLEARLY = 0.9  # of two costs: a smaller difference says nothing
+
 
 class CpuScheduler(Scheduler):
     """Decisions of early steps that later steps read."""
 
     nests = False  # loops were cut into nests of their own
     sums = False  # the kernel is a sum in memory
+    only_products = False  # other sums get no register tile
+    weighed = False  # the register tile is for sums that other schedules may suit better
     lanes = 1  # of a vector of the widest elements
     output: UOp | None = None  # the output loop that gets lanes
     columns = False  # they are summed side by side, neighbours
@@ -57,8 +64,18 @@ class CpuScheduler(Scheduler):
 
 
 def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
-    """Choose the Opts of a kernel, and return them with the kernel after them."""
-    return run(STEPS, CpuScheduler(kernel, context))
+    """Choose the Opts of a kernel, and return them with the kernel after them. A register tile for
+    sums that are no plain products must cost less than the schedule without it."""
+    s = CpuScheduler(kernel, context)
+    tiled = run(STEPS, s)
+    if not s.weighed:
+        return tiled
+    s = CpuScheduler(kernel, context)
+    s.only_products = True
+    other = run(STEPS, s)
+    machine = machine_of(context.target)
+    costs = [cycles(outline_of(made), machine) for _, made in (tiled, other)]
+    return tiled if costs[0] <= CLEARLY * costs[1] else other
 
 
 # ---------------------------------------------------------------- loops outside, threads
@@ -104,8 +121,10 @@ def _multiply_tiles(s: CpuScheduler) -> bool:
 
 
 def _contract(s: CpuScheduler) -> bool:
-    if not contraction.choose(s):
+    found = contraction.choose(s, s.only_products)
+    if found is None:
         return False
+    s.weighed = not found.is_plain_product
     lanes.vectorise_producers(s)
     if any(o.op == "REDUCE_OUT" for o in s.opts):
         lanes.vectorise_nests(s, s.target.lanes(s.nest.element_bits))
