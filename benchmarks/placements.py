@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -242,16 +243,16 @@ def report(records: list[Record], worst: int = 10) -> Iterator[str]:
 def beside(before: list[Record], after: list[Record], worst: int = 10) -> Iterator[str]:
     """Our times beside those of an earlier compiler: nobody can take back by hand what ours stores.
 
-    Both are divided by the time of the placement that stores most, which is nearly the same code,
-    where both have one.
+    The clocks of the two runs differ: by the median of the placements that store most.
     """
     known = {(r.number, r.threads): r for r in before}
-    rows = []
-    for r in after:
-        if old := known.get((r.number, r.threads)):
-            most = max(r.seconds.keys() & old.seconds.keys(), key=lambda s: (len(s), s))
-            clock = old.seconds[most] / r.seconds[most] if most else 1.0
-            rows.append((r.own / old.own * clock, r, old))
+    pairs = [(r, known[r.number, r.threads]) for r in after if (r.number, r.threads) in known]
+    clocks = []
+    for r, old in pairs:
+        most = max(r.seconds.keys() & old.seconds.keys(), key=lambda s: (len(s), s))
+        clocks.append(r.seconds[most] / old.seconds[most])
+    clock = statistics.median(clocks or [1.0])
+    rows = [(r.own / old.own / clock, r, old) for r, old in pairs]
     ratios = [ratio for ratio, _, _ in rows]
     yield (
         f"{len(rows)} graphs before and now: our time now / before is {geometric_mean(ratios):.3f}"

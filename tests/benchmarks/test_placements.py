@@ -93,9 +93,11 @@ def test_the_report_counts_what_is_slower() -> None:
 
 
 def test_what_is_slower_than_before() -> None:
-    """The machine was twice as slow at the second time, and so was the placement of both."""
-    before = [record(0, 10.0, 10.0, _0=20.0), record(1, 10.0, 10.0, _0=5.0)]
-    after = [record(0, 40.0, 40.0, _0=40.0), record(1, 10.0, 10.0, _0=10.0)]
+    """The machine was twice as slow at the second time, and so were most placements."""
+    before = [record(i, 10.0, 10.0, _0=t) for i, t in enumerate((20.0, 5.0, 30.0))]
+    after = [record(i, 20.0, 20.0, _0=t) for i, t in enumerate((40.0, 10.0, 10.0))]
+    after[0].seconds[""], after[0].again = 40.0, 40.0
+    after[1].seconds[""], after[1].again = 10.0, 10.0
     lines = list(placements.beside(before, after))
     assert "now / before is 1.000 (mean), above 1.15 in 1, below 0.87 in 1." in lines[0]
-    assert lines[-2].endswith("| 2.00 |") and lines[-1].endswith("| 0.50 |")
+    assert [row[-7:-2] for row in lines[-3:]] == [" 2.00", " 1.00", " 0.50"]
