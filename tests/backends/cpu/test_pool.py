@@ -183,12 +183,15 @@ def test_who_waits_gives_way() -> None:
     TEAMS.append(team)
     caller, begun = threading.get_ident(), threading.Event()
     gave = {True: threading.Event(), False: threading.Event()}  # by whether it is the caller
-    give_way = ctypes.CFUNCTYPE(ctypes.c_int)(
-        lambda: gave[threading.get_ident() == caller].set() or 0
-    )
+
+    def note() -> int:
+        gave[threading.get_ident() == caller].set()
+        return 0
+
+    give_way = ctypes.CFUNCTYPE(ctypes.c_int)(note)
     YIELDS.append(give_way)
-    usual = team._word("give_way").value
-    team._word("give_way").value = ctypes.cast(give_way, ctypes.c_void_p).value
+    usual_give_way = int(team._word("give_way").value)
+    team._word("give_way").value = ctypes.cast(give_way, ctypes.c_void_p).value or 0
     assert team.grow(1) == 1
     waited: list[bool] = []
 
@@ -203,7 +206,7 @@ def test_who_waits_gives_way() -> None:
     runtime.spread(team.address, ctypes.cast(kernel, ctypes.c_void_p).value, 0, 2, 1)
     assert waited == [True, True]
     assert gave[False].wait(60)
-    team._word("give_way").value = usual
+    team._word("give_way").value = usual_give_way
 
 
 def test_fork() -> None:
