@@ -159,7 +159,7 @@ def table() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The time of calls")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="write the result to this file")
     options = parser.parse_args()
     found = table()
     print(found)

@@ -262,14 +262,22 @@ def main() -> int:
         serve(sys.argv[2], sys.argv[3], int(sys.argv[4]))
         return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--recorded", default="")
-    parser.add_argument("--cases", default="")
-    parser.add_argument("--peers", default="uopc")
-    parser.add_argument("--python", action="append", default=[])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=8)
-    parser.add_argument("--out", default="")
-    parser.add_argument("--million", action="store_true")
+    parser.add_argument("--recorded", default="", help="read recorded graphs from this folder")
+    parser.add_argument("--cases", default="", help="only these cases, with commas")
+    parser.add_argument(
+        "--peers", default="uopc", help="compile by these, with commas; default: %(default)s"
+    )
+    python = "run a peer by another Python, as peer=path; may be repeated"
+    parser.add_argument("--python", action="append", default=[], help=python)
+    parser.add_argument(
+        "--rounds", type=int, default=3,
+        help="take this many turns of each program; default: %(default)s",
+    )
+    minutes = "measure no peer again after this many minutes; default: %(default)s"
+    parser.add_argument("--minutes", type=float, default=8, help=minutes)
+    parser.add_argument("--out", default="", help="write the result to this file")
+    million = "measure a graph of a million nodes, and nothing else"
+    parser.add_argument("--million", action="store_true", help=million)
     args = parser.parse_args()
     if args.million:
         report_million()

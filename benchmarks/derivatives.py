@@ -235,8 +235,11 @@ def row(name: str, found: dict[str, Any], compiled: float, theirs: float | None)
 def main(arguments_: list[str]) -> int:
     """Prints the table, and writes it to a file if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", metavar="FILE")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--out", metavar="FILE", help="write the result to this file")
+    parser.add_argument(
+        "--rounds", type=int, default=30,
+        help="take this many turns of each program; default: %(default)s",
+    )
     options = parser.parse_args(arguments_)
     heads = (
         "job", "value ms", "with gradient ms", "gradient/value", "JAX, with gradient ms",

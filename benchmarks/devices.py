@@ -390,7 +390,10 @@ def main(given: list[str]) -> None:
         return
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--small", action="store_true", help="tiny sizes, to test this file")
-    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument(
+        "--rounds", type=int, default=3,
+        help="take this many turns of each program; default: %(default)s",
+    )
     options.add_argument("--out", help="a file for the table")
     chosen = options.parse_args(given)
     loads = [os.getloadavg()[0]]

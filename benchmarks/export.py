@@ -365,7 +365,10 @@ def main() -> None:
     """Print the tables, or write them."""
     parser = argparse.ArgumentParser(description="time exported code beside C and CasADi's C")
     parser.add_argument("--out", type=Path, help="write the page there")
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument(
+        "--rounds", type=int, default=60,
+        help="take this many turns of each program; default: %(default)s",
+    )
     given = parser.parse_args()
     if GCC is None and CLANG is None:
         sys.exit("neither gcc nor clang is installed")

@@ -188,9 +188,17 @@ def table(rows: list[dict[str, Any]], head: str) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--workloads", default="", help="only those whose names begin so")
-    parser.add_argument("--peers", default="torch,inductor")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--out", type=Path, metavar="FILE.json")
+    parser.add_argument(
+        "--peers", default="torch,inductor",
+        help="compare with these, with commas; default: %(default)s",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=20,
+        help="take this many turns of each program; default: %(default)s",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.json", help="write the result to this file"
+    )
     parser.add_argument("--small", action="store_true", help="sizes that only test the script")
     args = parser.parse_args(arguments)
     chosen = tuple(args.workloads.split(","))

@@ -324,12 +324,24 @@ def main(arguments: list[str]) -> int:
     def listed(text: str) -> list[str]:
         return text.split(",")
 
-    parser.add_argument("--threads", type=listed, default=["2", "1"])
+    parser.add_argument(
+        "--threads", type=listed, default=["2", "1"],
+        help="time with these numbers of threads; default: %(default)s",
+    )
     small = [n for n in WORKLOADS if n not in MODELS]
-    parser.add_argument("--workloads", type=listed, default=small)
-    parser.add_argument("--peers", type=listed, default=installed())
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument(
+        "--workloads", type=listed, default=small,
+        help="time these workloads or groups, with commas",
+    )
+    parser.add_argument(
+        "--peers", type=listed, default=installed(),
+        help="compare with these, with commas; default: all that are installed",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=5,
+        help="take this many turns of each program; default: %(default)s",
+    )
+    parser.add_argument("--out", type=Path, help="write kernels.json, .md and .png to this folder")
     clock = parser.add_mutually_exclusive_group()
     clock.add_argument("--cpu", action="store_true", help="CPU time, on one thread")
     clock.add_argument("--realtime", action="store_true", help="turns run before other processes")

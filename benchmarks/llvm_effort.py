@@ -111,9 +111,12 @@ def table(rows: dict[str, Row]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--workloads", default="")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", default="")
+    parser.add_argument("--workloads", default="", help="only these, with commas")
+    parser.add_argument(
+        "--rounds", type=int, default=5,
+        help="take this many turns of each program; default: %(default)s",
+    )
+    parser.add_argument("--out", default="", help="write the result to this file")
     args = parser.parse_args()
     peer = PEERS["uopc"](1)
     wanted = set(filter(None, args.workloads.split(",")))

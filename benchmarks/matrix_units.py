@@ -132,10 +132,18 @@ def measure(w: Workload, threads: int, rounds: int, clock: Callable[[], float]) 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--sizes", default="512,1024,2048,4096")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument(
+        "--threads", default="1,2", help="time with these numbers of threads; default: %(default)s"
+    )
+    parser.add_argument(
+        "--sizes", default="512,1024,2048,4096",
+        help="time these sizes, with commas; default: %(default)s",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=5,
+        help="take this many turns of each program; default: %(default)s",
+    )
+    parser.add_argument("--cpu", action="store_true", help="take CPU time")
     args = parser.parse_args()
     threads_of = "1" if args.cpu else args.threads
     clock = time.process_time if args.cpu else time.perf_counter

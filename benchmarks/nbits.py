@@ -217,11 +217,20 @@ def decoders(block: int, rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bits", default="4")
-    parser.add_argument("--blocks", default="32,128")
-    parser.add_argument("--size", type=int, default=4096)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--decoder", action="store_true")
+    parser.add_argument(
+        "--bits", default="4", help="time weights of these numbers of bits; default: %(default)s"
+    )
+    parser.add_argument(
+        "--blocks", default="32,128", help="time blocks of these sizes; default: %(default)s"
+    )
+    parser.add_argument(
+        "--size", type=int, default=4096, help="time matrices of this size; default: %(default)s"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=30,
+        help="take this many turns of each program; default: %(default)s",
+    )
+    parser.add_argument("--decoder", action="store_true", help="time a step of a decoder too")
     options = parser.parse_args()
     print("| bits | block | zero points | uopc ms | ONNX Runtime ms | level 4, ms | uopc GB/s |")
     print("|---|---|---|---|---|---|---|")

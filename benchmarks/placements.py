@@ -318,10 +318,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("numbers", nargs="*")
-    parser.add_argument("--threads", type=int, nargs="*", default=[1])
+    parser.add_argument(
+        "--threads", type=int, nargs="*", default=[1],
+        help="time with these numbers of threads; default: %(default)s",
+    )
     parser.add_argument("--out", type=Path, help="records, a line of JSON each")
-    parser.add_argument("--minutes", type=float, default=math.inf)
-    parser.add_argument("--report", type=Path, nargs="*")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="stop after this many minutes"
+    )
+    parser.add_argument("--report", type=Path, nargs="*", help="report the records of these files")
     parser.add_argument("--before", type=Path, nargs="*", help="records of an earlier compiler")
     parser.add_argument("--page", type=Path, help="the page of the benchmark")
     args = parser.parse_args()

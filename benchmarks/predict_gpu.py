@@ -184,7 +184,9 @@ HEAD = ["workload", "MB", "Gflop", "card's ms", "kernels' ms", "part", "grid", "
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--part", default="sm_90a")
+    parser.add_argument(
+        "--part", default="sm_90a", help="assemble for this GPU; default: %(default)s"
+    )
     parser.add_argument("--workloads", default="", help="only those whose names begin so")
     args = parser.parse_args()
     print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|")

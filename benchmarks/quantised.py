@@ -160,9 +160,17 @@ def table(pool: Pool, rows: int, columns: int, threads: int, rounds: int) -> Non
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--sizes", default="4096x4096,11008x4096")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument(
+        "--threads", default="1,2", help="time with these numbers of threads; default: %(default)s"
+    )
+    parser.add_argument(
+        "--sizes", default="4096x4096,11008x4096",
+        help="time these sizes, with commas; default: %(default)s",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=15,
+        help="take this many turns of each program; default: %(default)s",
+    )
     options = parser.parse_args()
     pool = Pool(POOL)
     for size in options.sizes.split(","):

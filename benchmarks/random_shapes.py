@@ -265,8 +265,11 @@ def main() -> int:
     )
     parser.add_argument("numbers", nargs="*", default=[f"0:{COUNT}"])
     parser.add_argument("--out", type=Path, help="records, a line of JSON each")
-    parser.add_argument("--minutes", type=float, default=math.inf)
-    parser.add_argument("--report", type=Path, nargs="*")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf,
+        help="stop after this many minutes; default: %(default)s",
+    )
+    parser.add_argument("--report", type=Path, nargs="*", help="report the records of these files")
     parser.add_argument("--page", type=Path, help="the page of the lab")
     args = parser.parse_args()
     if args.report:

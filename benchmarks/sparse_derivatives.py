@@ -300,8 +300,14 @@ def main() -> None:
     """Print the tables, or write them."""
     parser = argparse.ArgumentParser(description="time sparse derivatives beside CasADi and JAX")
     parser.add_argument("--out", type=Path, help="write the page there")
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--stages", type=int, nargs="+", default=[50, 500])
+    parser.add_argument(
+        "--rounds", type=int, default=200,
+        help="take this many turns of each program; default: %(default)s",
+    )
+    parser.add_argument(
+        "--stages", type=int, nargs="+", default=[50, 500],
+        help="time problems of these numbers of stages; default: %(default)s",
+    )
     given = parser.parse_args()
     page = [
         "# Sparse derivatives beside CasADi and JAX", "",

@@ -98,9 +98,9 @@ def measure(build: Callable[[], Any]) -> dict[str, list[int]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--recorded", default="")
-    parser.add_argument("--cases", default="")
-    parser.add_argument("--out", default="")
+    parser.add_argument("--recorded", default="", help="read recorded graphs from this folder")
+    parser.add_argument("--cases", default="", help="only these cases, with commas")
+    parser.add_argument("--out", default="", help="write the result to this file")
     args = parser.parse_args()
     cases = dict(CASES)
     known = find_recorded(Path(args.recorded)) if args.recorded else {}

@@ -71,7 +71,7 @@ def measure(name: str) -> tuple[list[float], float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="write targets.md to this folder")
     options = parser.parse_args()
     lines = ["| workload | own ms | AVX2 ms | ratio | NumPy ms | NumPy / AVX2 | error |"]
     lines.append("|---|---|---|---|---|---|---|")

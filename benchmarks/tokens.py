@@ -312,9 +312,16 @@ def measure(arguments: argparse.Namespace, path: Path, threads: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--position", type=int, default=255)
+    parser.add_argument(
+        "--threads", default="1,2", help="time with these numbers of threads; default: %(default)s"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=20,
+        help="take this many turns of each program; default: %(default)s",
+    )
+    parser.add_argument(
+        "--position", type=int, default=255, help="begin at this token; default: %(default)s"
+    )
     parser.add_argument("--small", action="store_true", help="a small model, to try this file")
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--serve", help=argparse.SUPPRESS)

@@ -81,7 +81,9 @@ def least(programs: list[uopc.Program], inputs: list[Any]) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+")
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument(
+        "--workloads", default=",".join(WORKLOADS), help="time these workloads, with commas"
+    )
     options = parser.parse_args()
     operators = Uopc(1).operators
     print("| taken away | workload | with, ms | without, ms | without / with |")

@@ -14,15 +14,19 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m tests.conformance", description="Compile and run every case found in DIR."
     )
-    parser.add_argument("directory", type=Path, metavar="DIR", help="or one .zip or .jsonl")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default 1)")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="a folder, a .zip or a .jsonl")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="run in N processes (default: 1)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every outcome")
-    parser.add_argument("--device", metavar="D", help="as for uopc.compile")
-    parser.add_argument("--group", metavar="G", help="only this group (an IR file's name)")
-    parser.add_argument("--case", metavar="ID", help="only cases whose id begins so")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N")
-    parser.add_argument("--graphs", type=Path, metavar="FOLDER", help="only write .uop files there")
-    parser.add_argument("--summary", action="store_true", help="failures by class")
+    parser.add_argument("--device", metavar="D", help="compile for it, as uopc.compile")
+    parser.add_argument("--group", metavar="G", help="run only this group (an IR file's name)")
+    parser.add_argument("--case", metavar="ID", help="run only cases whose id begins so")
+    parser.add_argument("--limit", type=int, metavar="N", help="run only the first N")
+    parser.add_argument(
+        "--graphs", type=Path, metavar="FOLDER", help="write .uop files, and run nothing"
+    )
+    parser.add_argument("--summary", action="store_true", help="print failures by class")
     parser.add_argument("--kernels", action="store_true", help="list cases with more kernels")
     return parser.parse_args()
 

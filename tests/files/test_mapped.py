@@ -300,7 +300,7 @@ def test_a_file_that_changes_under_the_reader_is_told(tmp_path, numbers):
     x = uopc.file(numbers)
     graph = uopc.constant(x) * 2
     os.remove(numbers)
-    with pytest.raises(UserError, match="No such file or directory, since it was opened"):
+    with pytest.raises(UserError, match="has changed since it was opened: No such file"):
         uopc.compile(graph)
 
 

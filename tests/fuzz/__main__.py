@@ -62,14 +62,22 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     known = "; ".join(f"{name}: {kind.meaning}" for name, kind in KINDS.items())
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"default: all. {known}")
-    parser.add_argument("--minutes", type=float, default=1, help="how long (default 1)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case of a kind")
-    parser.add_argument("--count", type=int, default=1 << 60, help="most cases of a kind")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument("--limit", type=float, default=300, help="most seconds of a case")
-    parser.add_argument("--json", metavar="FILE", help="what was seen, by level, op and dtype")
+    parser.add_argument(
+        "kinds", nargs="*", metavar="KIND", help=f"draw these kinds (default: all). {known}"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=1, help="stop after these minutes (default: 1)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="draw by this seed (default: 0)")
+    parser.add_argument("--first", type=int, default=0, help="begin at this case of a kind")
+    parser.add_argument(
+        "--count", type=int, default=1 << 60, help="draw at most this many of a kind"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="run in N processes (default: 1)")
+    parser.add_argument("--limit", type=float, default=300, help="end a case after these seconds")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write what was seen, by level, op and dtype"
+    )
     options = parser.parse_args()
     if unknown := set(options.kinds) - KINDS.keys():
         parser.error(f"unknown kind {', '.join(unknown)}: choose {', '.join(KINDS)}")

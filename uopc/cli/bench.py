@@ -25,7 +25,7 @@ from uopc.errors import UserError
 
 def arguments(parser: ArgumentParser) -> None:
     """A script, and its own options."""
-    parser.add_argument("name", metavar="NAME", help="model.onnx, or a script: kernels, compile, …")
+    parser.add_argument("name", metavar="NAME", help="time model.onnx, or run a script: kernels, …")
     rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="options of the script")
     rest.required = False  # argparse would report it as missing together with NAME
 
@@ -46,9 +46,12 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
 
 def _model(file: Path, rest: list[str], out: Output) -> int:
     parser = ArgumentParser("uopc bench MODEL.onnx")
-    parser.add_argument("--threads", metavar="N", type=int, default=1)
-    parser.add_argument("--rounds", metavar="N", type=int, default=5, help="turns of each engine")
-    sizes.argument(parser, "the size of a dimension")
+    for option, default, text in (
+        ("--threads", 1, "threads of each engine"), ("--rounds", 5, "turns of each engine"),
+    ):  # fmt: skip
+        shown = f"{text} (default: {default})"
+        parser.add_argument(option, metavar="N", type=int, default=default, help=shown)
+    sizes.argument(parser, "set the size of a dimension")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(rest)
     if min(args.threads, args.rounds) < 1:

@@ -47,12 +47,14 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("--at", metavar="STAGE", help="print that stage (also: llvm, asm, c)")
     parser.add_argument("--diff", metavar="STAGE", help="print what that stage changed")
-    parser.add_argument("--kernel", metavar="N|NAME", help="one kernel: a number from 0, or a name")
-    device = "cpu (the default), or a GPU for PTX: cuda:sm_90"
+    parser.add_argument(
+        "--kernel", metavar="N|NAME", help="show one kernel: a number from 0, or a name"
+    )
+    device = "compile for cpu, or a GPU for PTX: cuda:sm_90 (default: cpu)"
     parser.add_argument("--device", type=str.lower, help=device)
     parser.add_argument("--out", metavar="DIR", help="write numbered stage files to this folder")
     parser.add_argument("--html", metavar="FILE", help="write a self-contained HTML report")
-    parser.add_argument("--run", action="store_true", help="with --html: time it on random arrays")
+    parser.add_argument("--run", action="store_true", help="with --html: time the program")
     parser.add_argument("--trace", metavar="FILE", help="write the times in Chrome's trace format")
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -33,24 +33,31 @@ from uopc.passes.pass_manager import INPUT
 def arguments(parser: ArgumentParser) -> None:
     """The graph, the files, and the form of the code."""
     parser.add_argument("source", metavar="SOURCE")
-    parser.add_argument("-o", dest="path", metavar="DIR/NAME", required=True, help="the files")
-    parser.add_argument("--kind", choices=list(KINDS), default="object", help="object by default")
+    parser.add_argument(
+        "-o", dest="path", metavar="DIR/NAME", required=True, help="write the files to this path"
+    )
+    parser.add_argument(
+        "--kind", choices=list(KINDS), default="object", help="form of the code (default: object)"
+    )
     names = f"{', '.join(machines.NAMES)}; several levels of x86-64, with commas"
-    parser.add_argument("--target", help=f"{names}; host by default, c11 of C")
-    parser.add_argument("--name", help="of the function; by default that of the files")
-    parser.add_argument("--abi", choices=ABIS, default=ABIS[0], help="casadi: for external()")
-    parser.add_argument("--math", choices=MATH, default=MATH[0], help="libm: functions of C's")
-    parser.add_argument("--threads", type=int, default=1, help="the caller runs parts; 1: none")
-    parser.add_argument("--no-vectors", action="store_true", help="one element at a time")
-    parser.add_argument("--weights", choices=WEIGHTS, default=WEIGHTS[0], help="C: text or files")
-    parser.add_argument(
-        "--stack-bytes", type=int, metavar="N", help="most for a kernel's arrays on the stack"
-    )
-    parser.add_argument(
-        "--index-bits", type=int, choices=(32, 64), help="of loops; 32 on Cortex-M, else 64"
-    )
-    sizes.bounds_argument(parser, "a size of the graph or the model, or its bounds")
-    parser.add_argument("--test", metavar="FILE.npz", help="arrays of a call, for a self-test")
+    parser.add_argument("--target", help=f"{names} (default: host; c11 for C)")
+    parser.add_argument("--name", help="name of the function (default: that of the files)")
+    for option, choices, text in (
+        ("--abi", ABIS, "interface of the function; casadi: for CasADi's external()"),
+        ("--math", MATH, "exp, sin and others: uopc's own, or libm's"),
+        ("--weights", WEIGHTS, "constant arrays in C: inline as text, or in a file"),
+    ):
+        shown = f"{text} (default: {choices[0]})"
+        parser.add_argument(option, choices=choices, default=choices[0], help=shown)
+    threads = "parts that the caller may run on threads (default: 1)"
+    parser.add_argument("--threads", type=int, metavar="N", default=1, help=threads)
+    parser.add_argument("--no-vectors", action="store_true", help="write code without vectors")
+    stack = "most bytes of a kernel's arrays on the stack"
+    parser.add_argument("--stack-bytes", type=int, metavar="N", help=stack)
+    bits = "bits of loop counters (default: 32 on Cortex-M, else 64)"
+    parser.add_argument("--index-bits", type=int, choices=(32, 64), help=bits)
+    sizes.bounds_argument(parser, "set a size of the graph or the model, or its bounds")
+    parser.add_argument("--test", metavar="FILE.npz", help="write a self-test of these arrays")
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:

@@ -45,7 +45,7 @@ def arguments(parser: ArgumentParser) -> None:
     record = actions.add_parser("record", help="compile graphs and write their kernels")
     record.add_argument("folder", metavar="FOLDER", type=Path)
     record.add_argument("sources", metavar="SOURCE", nargs="+")
-    record.add_argument("--device", help="cpu (the default), or a GPU: cuda, cuda:sm_90a")
+    record.add_argument("--device", help="compile for cpu, cuda or cuda:sm_90a (default: cpu)")
     compare = actions.add_parser("compare", help="compare kernels with those of a recording")
     compare.add_argument("folder", metavar="FOLDER", type=Path)
     compare.add_argument("after", metavar="AFTER", type=Path, nargs="?", help="another recording")

@@ -18,7 +18,7 @@ from uopc.ir.text.columns import columns
 
 def arguments(parser: ArgumentParser) -> None:
     """A rule set; without it, all rule sets."""
-    parser.add_argument("name", nargs="?", metavar="SET", help="only this rule set")
+    parser.add_argument("name", nargs="?", metavar="SET", help="list only this rule set")
 
 
 def run(args: Namespace, out: Output, refuse: Refuse) -> int:

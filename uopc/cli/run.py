@@ -54,12 +54,13 @@ _TRACED_CALLS = 3
 def arguments(parser: ArgumentParser) -> None:
     """The graph, the sizes, and what to show."""
     parser.add_argument("source", metavar="SOURCE")
-    parser.add_argument("--kernel", metavar="N|NAME", help="one kernel: its number or name")
-    parser.add_argument("--device", help="cpu (the default), or a GPU: cuda, cuda:1")
-    parser.add_argument("--repeat", metavar="N", type=int, default=20, help="samples of a launch")
-    sizes.argument(parser, "the value of a variable")
+    parser.add_argument("--kernel", metavar="N|NAME", help="time one kernel: its number or name")
+    parser.add_argument("--device", help="run on cpu, cuda or cuda:1 (default: cpu)")
+    repeat = "take N samples of a launch (default: 20)"
+    parser.add_argument("--repeat", metavar="N", type=int, default=20, help=repeat)
+    sizes.argument(parser, "set the value of a variable")
     parser.add_argument(
-        "--input", metavar="NAME=FILE", action="append", default=[], help="an array: a .npy file"
+        "--input", metavar="NAME=FILE", action="append", default=[], help="read an array (.npy)"
     )
     parser.add_argument("--output", metavar="DIR", help="write the results as .npy files")
     parser.add_argument("--trace", metavar="FILE", help="write a run in Chrome's trace format")

@@ -57,15 +57,19 @@ _FORMAT = "uopc searches 1"
 def arguments(parser: ArgumentParser) -> None:
     """The graphs and the budget, or another action on results."""
     parser.add_argument("sources", metavar="SOURCE", nargs="*")
-    parser.add_argument("--budget", metavar="TIME", default="60s", help="such as 60s, 5m (60s)")
-    parser.add_argument("--beam", metavar="N", type=int, default=2, help="lists that stay (2)")
-    parser.add_argument("--device", help="cpu (the default), or a GPU: cuda, cuda:1")
-    sizes.argument(parser, "the value of a variable")
+    budget = "search for this long, such as 90s or 5m (default: 60s)"
+    parser.add_argument("--budget", metavar="TIME", default="60s", help=budget)
+    beam = "keep the N best lists of Opts of each step (default: 2)"
+    parser.add_argument("--beam", metavar="N", type=int, default=2, help=beam)
+    parser.add_argument("--device", help="run on cpu, cuda or cuda:1 (default: cpu)")
+    sizes.argument(parser, "set the value of a variable")
     parser.add_argument("--again", action="store_true", help="search known kernels, too")
     actions = parser.add_mutually_exclusive_group()
     actions.add_argument("--report", action="store_true", help="show what was found")
     actions.add_argument("--export", metavar="FILE", type=Path, help="write what was found")
-    actions.add_argument("--import", metavar="FILE", type=Path, dest="read", help="add its rows")
+    actions.add_argument(
+        "--import", metavar="FILE", type=Path, dest="read", help="add what a file has"
+    )
     actions.add_argument("--machine", action="store_true", help="measure this machine")
     actions.add_argument("--clear", action="store_true", help="forget what was found")
 
