@@ -260,9 +260,9 @@ _USUAL = Core()
 _GOLDEN_COVE = Core(
     Figures(
         clock=3.0, multiply_bytes=128.0, load_bytes=128.0, l2_alone=2.9, last_alone=13.0,
-        memory_alone=27.0, l2_written=2.7,
+        memory_alone=27.0, last_written=3.9, memory_written=7.0,
     ),
-    issue=6.0, loads=3.0, window=130.0, decode=1.3, ways=(12, 16, 16),
+    issue=6.0, loads=3.0, window=100.0, decode=1.3, ways=(12, 16, 16),
     pages=(
         Pages("pages of stores", 16, 16, 7.0, serves_loads=False),
         Pages("pages", 96, 6, 1.0), Pages("more pages", 2048, 16, 25.0),

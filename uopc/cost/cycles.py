@@ -17,7 +17,7 @@ from uopc.cost.traffic import traffic_cycles
 from uopc.ir.nest.outline import OUTSIDE, Accumulator, Body, Outline, Reference
 
 SUMS_SIDE_BY_SIDE = 8  # from which on the copies of a sum share an accumulator: pass expand
-_GUARD, _QUOTIENT = 3.0, 5.0  # instructions of a guard that is no mask, of an integer division
+_GUARD, _QUOTIENT = 14.0, 5.0  # instructions of a guard that is no mask, of an integer division
 _MOST_PER_CYCLE, _LEAST_PER_CYCLE = 4.0, 2.0  # instructions of vector arithmetic
 
 

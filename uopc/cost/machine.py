@@ -69,8 +69,10 @@ class MachineFacts:
     spill: float = 1.4  # a value without a register: a store and a load
     decoded: float = 1500.0  # instructions of a loop that are kept decoded
     apart: float = 5.0  # a vector that is stored away from the vector stored just before
-    past: float = 28.0  # a line that is stored past the caches
-    torn: float = 100.0  # a part of a line that is stored past the caches
+    past: float = 12.0  # a line that is stored past the caches
+    combined: int = 4  # rows of stores past the caches whose lines are put together at once
+    torn: float = 75.0  # a part of a line that leaves for memory on its own
+    seam: float = 900.0  # a line that is stored past the caches in part, the rest through them
     exposed: float = 0.25  # the share of the shorter of arithmetic and traffic that is not hidden
 
     @property

@@ -14,10 +14,11 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from uopc.cost import vectors
-from uopc.cost.machine import CacheLevel, MachineFacts
-from uopc.ir.nest.outline import Dim, Outline, Reference
+from uopc.cost.machine import LINE, CacheLevel, MachineFacts
+from uopc.ir.nest.outline import OUTSIDE, Dim, Outline, Reference
 
 STREAMS = 32  # rows that a processor fetches ahead at once
+FORESEEN = 4.0  # lines at a constant distance after which a processor fetches the next ones
 
 
 class Lines(NamedTuple):
@@ -127,16 +128,26 @@ class _Crossing:
             count = (1 - miss) * kept + miss * max(kept, count * length)
         cold = 0.0 if r.local else now.total * self._between
         count = (max(0.0, count - now.total) + cold) * self._not_brought(r, path)
-        each = self._line_cycles(stream) + cache.written * r.written
+        each = self._line_cycles(r, stream) + cache.written * r.written
         return Traffic(count, 0.0 if r.streamed else count * each)
 
-    def _line_cycles(self, run: float) -> float:
-        """The cycles of a line of a run: a run begins as slowly as a line on its own, and goes on
-        as a stream."""
+    def _line_cycles(self, r: Reference, run: float) -> float:
+        """The cycles of a line of a run, or of a row at a constant distance: these begin as slowly
+        as a line on its own, and go on as a stream."""
         cache = self.cache
         if cache.is_of_pages:
             return cache.far
-        return cache.stream + (cache.far - cache.stream) / max(1.0, run / cache.line)
+        known = max(1.0, run / cache.line, self._row(r) / FORESEEN)
+        return cache.stream + (cache.far - cache.stream) / known
+
+    def _row(self, r: Reference) -> float:
+        """The lines at a constant distance that lanes, copies and the innermost loop touch."""
+        rows = [*r.lanes, *r.copies]
+        moving = [q for q in self.outline.path(r.body) if r.strides.get(q, 0) != 0]
+        if moving:
+            rows.append(Dim(self.outline.bodies[moving[-1]].length, r.strides[moving[-1]]))
+        apart = [d for d in rows if d.stride is not None and abs(d.stride) * r.item >= LINE]
+        return math.prod([d.length for d in apart])
 
     def _lines(self, r: Reference, dims: tuple[Dim, ...]) -> Lines:
         return lines_of(dims, r.item, self.cache.line, r.size)
@@ -220,15 +231,13 @@ def traffic_cycles(outline: Outline, m: MachineFacts, resident: float = 0.0) -> 
 def _stores(outline: Outline, r: Reference, m: MachineFacts) -> float:
     """The cycles of stores that do not join their neighbours in a line, or go past the caches."""
     often = math.prod([outline.bodies[q].length for q in outline.path(r.body)])
-    apart = often * _apart(r, m)
-    if not r.streamed:
-        return m.apart * apart * missing(sum(outline.storages) / m.caches[0].nbytes)
-    line = m.caches[0].line
-    return often * lines_of(dims_of(r, line), r.item, line, r.size).total * m.past + m.torn * apart
+    if r.streamed:
+        return often * _streamed(outline, r, m)
+    return m.apart * often * _apart(r, m) * missing(sum(outline.storages) / m.caches[0].nbytes)
 
 
 def _apart(r: Reference, m: MachineFacts) -> float:
-    """The vectors of an iteration whose neighbours in memory are not stored next to them in time."""
+    """Vectors of one iteration whose neighbours in memory are not stored just before or after."""
     lanes = vectors.moving(r.lanes)
     count = vectors.product(lanes)
     if count * r.item < m.vector_bytes or not vectors.is_dense(lanes):
@@ -237,5 +246,29 @@ def _apart(r: Reference, m: MachineFacts) -> float:
     step, rows = vectors.rows_beside(r)
     if rows > 1 or wide > 1:
         return max(rows, float(wide) if wide > 1 else 1.0)
-    follows = step > count or r.strides.get(r.body) == step
-    return 0.0 if follows else 1.0
+    return 0.0 if step > count or r.strides.get(r.body) == step else 1.0
+
+
+def _streamed(outline: Outline, r: Reference, m: MachineFacts) -> float:
+    """The cycles of the stores past the caches of one iteration."""
+    line = m.caches[0].line
+    count = lines_of(dims_of(r, line), r.item, line, r.size).total
+    run, rows = vectors.rows_beside(r)
+    dense = vectors.is_dense(vectors.moving(r.lanes))
+    follows = r.body == OUTSIDE or r.strides.get(r.body) == run
+    if not dense or rows > m.combined or (rows == 1 and not follows):
+        return count * (m.past + 2 * m.torn)  # a vector begins anywhere in a line
+    return count * m.past + m.seam * _seams(outline, r, run, line)
+
+
+def _seams(outline: Outline, r: Reference, run: float, line: int) -> float:
+    """The ends inside of a line of rows that are stored past the caches, by iteration."""
+    iterations = 1.0
+    for q in reversed(outline.path(r.body)):
+        stride = r.strides.get(q, 0)
+        if stride != run:
+            is_row = stride is not None and stride > run and stride * r.item % line != 0
+            return 1.0 / iterations if is_row else 0.0
+        run *= outline.bodies[q].length
+        iterations *= outline.bodies[q].length
+    return 0.0

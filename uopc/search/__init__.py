@@ -1,4 +1,4 @@
-"""The search for the fastest Opts of a kernel, with measurements of the machine and an estimate.
+"""The search for the fastest Opts of a kernel, by measured time.
 
 See docs/tuning.md.
 """

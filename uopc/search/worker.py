@@ -16,11 +16,14 @@ import numpy as np
 
 from uopc import config
 from uopc.backends.plan import AnyArray
+from uopc.cost.cycles import cycles
+from uopc.cost.machine import machine_of
 from uopc.errors import Unsupported
 from uopc.ir.core import storage
 from uopc.ir.core.arena import arena
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.describe import outline_of
 from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis import thresholds
 from uopc.passes.optimize.opts.substitution import Tiled
@@ -36,7 +39,6 @@ from uopc.program.speed.work import measure
 from uopc.program.tuned import kernel_opts
 from uopc.program.tuned.kernel_opts import Opts
 from uopc.search.beam import Candidate, Match, Start
-from uopc.search.estimate import cycles
 from uopc.target import Target
 from uopc.tensor.creation import param
 
@@ -61,7 +63,6 @@ class _TimedKernel:
     artifact: Artifact
     runner: Any
     linear: UOp
-    cycles: float
 
 
 class Worker:
@@ -114,7 +115,7 @@ class Worker:
         made = self._ready[opts]
         (kernel,) = made.artifact.kernels
         code = record.digest(kernel.source.replace(kernel.symbol, ""))
-        return Candidate(opts, code, made.cycles)
+        return Candidate(opts, code, self._cycles(opts))
 
     def match(self, opts: Opts, samples: int) -> Match:
         """Time a list and the schedule's list in turns, in seconds."""
@@ -144,6 +145,14 @@ class Worker:
         for slot, array in self._fresh.items():
             self._arrays[slot][...] = array
         return float(min(made.runner.time(tuple(self._arrays), dict(self._values), 2)[0]))
+
+    def _cycles(self, opts: Opts) -> float:
+        """The cost of the kernel after a list of Opts; infinite if the list is refused."""
+        with arena():
+            made = kernel_opts.replayed(self._base, opts)
+            if made is None:
+                return math.inf
+            return cycles(outline_of(made.kernel), machine_of(self._machine))
 
     def _compile(self, opts: Opts | None) -> _TimedKernel:
         graph = self._request.graph
@@ -180,7 +189,7 @@ def prepared(request: Request, machine: Target, backend: Any) -> _TimedKernel:
         made, lowered = make_artifact(request, known, printed, backend.compiler)
         runner = backend.runner(request, made, made.plan_for(request, printed.arrays))
         (linear,) = lowered.kernels
-        return _TimedKernel(made, runner, linear, cycles(linear, machine))
+        return _TimedKernel(made, runner, linear)
 
 
 def _same(a: AnyArray, b: AnyArray) -> bool:

@@ -108,8 +108,8 @@ def _form(access: Access) -> tuple[int, Strides]:
 
 
 def _spread(access: Access, lanes: list[UOp], strides: Strides) -> Spread | None:
-    """The elements of lanes at computed places. None for other lanes, and where the elements vary
-    with the iteration or with storage."""
+    """The elements of lanes at computed places. None for other lanes, and where the places of the
+    lanes, from the first on, vary with the iteration or with storage."""
     moving = [r for r in lanes if strides.get(r, 0) != 0]
     computed = any(strides[r] is None for r in moving)
     if not computed or math.prod(map(most_of, lanes)) > _MOST_LANES:
@@ -122,9 +122,9 @@ def _spread(access: Access, lanes: list[UOp], strides: Strides) -> Spread | None
         places = values_at(access.flat, [*others, *moving], [*at, *ends])
         if places is None:
             return None
-        found.add(tuple(sorted({int(p - places[0]) for p in places})))
+        found.add(tuple([int(p - places[0]) for p in places]))
     if len(found) > 1:
         return None
-    (spread,) = found
+    spread = sorted(set(found.pop()))
     runs = 1 + sum(y != x + 1 for x, y in itertools.pairwise(spread))
     return Spread(len(spread), runs, spread[-1] - spread[0] + 1)
