@@ -114,7 +114,7 @@ def test_measure(tmp_path, monkeypatch):
     """Measured at the first compile that asks for it, and kept."""
     asked, fast = [], Figures(multiply_bytes=128.0)
 
-    def measured(machine, backend):
+    def measured(machine, backend, seconds):
         asked.append(machine)
         return measure.Measurement(fast, (1 << 15, 1 << 20, 1 << 25), {})
 

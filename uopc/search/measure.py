@@ -18,6 +18,7 @@ import numpy as np
 from uopc import config
 from uopc.backends import detect
 from uopc.cache import statistics
+from uopc.cost.machine import LINE
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
 from uopc.program.request import prepare
@@ -27,13 +28,17 @@ from uopc.search.worker import prepared
 from uopc.target import Figures, Target
 from uopc.tensor.creation import param
 
-SECONDS = 1.0  # of all rounds
+SECONDS = 10.0  # of all rounds
+SECONDS_OF_COMPILE = 1.0  # the same, where a compile waits
 LEAST_ROUNDS = 3
 LARGEST = 1 << 26  # bytes that are read
 SMALLEST = 1 << 12
 LEAST_READ = 1 << 21  # bytes of a run, so that its call takes no part of it
+LONE_READS = 1 << 13  # iterations
 CONFIRMED = 1.2  # times the best run that the second one may take
 PAUSE = 0.003  # seconds after which threads sleep
+SHORT, LONG = 4, 64  # iterations of an inner loop
+LEAST_CYCLES = 0.1  # of a difference of two times
 KEPT = 2.0  # a cache whose size is measured within this factor of the system's has the latter
 
 
@@ -58,7 +63,7 @@ def measure_once(machine: Target, backend: Any) -> None:
         return
     made = None
     try:
-        found = measure(machine, backend)
+        found = measure(machine, backend, SECONDS_OF_COMPILE)
         made = figures.measured(machine, found.figures, found.caches)
     except UserError as why:  # the machine is busy: what is usual holds
         statistics.note("disk_failed", why)
@@ -91,21 +96,13 @@ def conclude(machine: Target, times: dict[str, list[float]]) -> Measurement:
     cycle = best["clock"]
     rates = {int(n): cycle / s for n, s in best.items() if n.isdecimal()}
     caches = _caches(machine, rates)
-    l1, l2, last = caches
-    width = machine.vector_bits // 8
     figures = Figures(
-        clock=_rounded(1e-9 / cycle),
-        multiply_bytes=_halves(cycle / best["many"]) * width,
-        latency=float(max(1, round(best["chain"] / cycle))),
-        load_bytes=_halves(max(rates.values()) / width) * width,
-        l2_bytes=_rounded(_at(rates, math.sqrt(l1 * l2))),
-        last_bytes=_rounded(_at(rates, math.sqrt(l2 * min(last, LARGEST)))),
-        memory_bytes=_rounded(rates[max(rates)]),
+        **_core(machine, best, rates), **_lines(machine, best, rates, caches),
         shared_bytes=_rounded(cycle / best["shared"]),
         launch=_rounded(best["launch"] * 1e9),
         wake=_rounded(max(best["threads"] - best["launch"], 1e-9) * 1e9),
         parked=_rounded(max(best["parked"] - best["awake"], 1e-9) * 1e9),
-    )
+    )  # fmt: skip
     spread = {name: _median(t) / max(min(t), 1e-12) for name, t in times.items()}
     return Measurement(figures, caches, spread)
 
@@ -124,21 +121,47 @@ def _runs(machine: Target, backend: Any) -> dict[str, Callable[[], float]]:
     memory = zeros(LARGEST)
     runs: dict[str, Callable[[], float]] = {
         "clock": _of(probes.clock(), 4000), "chain": _of(probes.chain(), 2000),
-        "many": _of(probes.many(), 4000),
+        "many": _of(probes.many(), 4000), "divide": _of(probes.divide(32), 1000),
+        "divide64": _of(probes.divide(64), 1000), "shuffle": _of(probes.shuffle(), 2000),
+        "insert": _of(probes.insert(), 2000), "short": _of(probes.nested(SHORT), 4000),
+        "long": _of(probes.nested(LONG), 400),
     }  # fmt: skip
     size = SMALLEST
     while size <= LARGEST:
         read = probes.read(memory[:size])
-        runs[str(size)] = _of(read, max(LEAST_READ, size) // read.per_iteration)
+        runs[str(size)] = _of(read, max(LEAST_READ, size) // read.per_iteration, read)
         size *= 2
+    runs |= _lines_alone(machine, probes, memory)
     count = detect.cores()
     parts = [probes.read(part) for part in np.array_split(memory, 1 << (count - 1).bit_length())]
     runs["shared"] = lambda: _together(parts[:count])
     return runs | _launches(machine, backend, count)
 
 
-def _of(probe: Probe, count: int) -> Callable[[], float]:
-    return lambda: probe.seconds(count)
+def _lines_alone(machine: Target, probes: Probes, memory: Any) -> dict[str, Callable[[], float]]:
+    """Lines that are read alone from each cache, and arrays that are written."""
+    runs = {"alone l1": _of(probes.alone(memory[:SMALLEST]), LONE_READS)}
+    for name, size in _sizes(machine).items():
+        part = memory[:size]
+        runs[f"alone {name}"] = _of(probes.alone(part), LONE_READS, probes.read(part))
+        write = probes.write(part)
+        count = max(LEAST_READ, size) // write.per_iteration
+        runs[f"write {name}"] = _of(write, count, probes.read(part))
+    return runs
+
+
+def _of(probe: Probe, count: int, before: Probe | None = None) -> Callable[[], float]:
+    """A run of a probe, after a run of the probe `before` over its memory, which brings this
+    memory into the caches as far as it fits."""
+    if before is None:
+        return lambda: probe.seconds(count)
+    warm = before.memory.nbytes // before.per_iteration
+
+    def run() -> float:
+        before.seconds(warm)
+        return probe.seconds(count)
+
+    return run
 
 
 def _together(parts: list[Probe]) -> float:
@@ -184,6 +207,62 @@ def _launches(machine: Target, backend: Any, count: int) -> dict[str, Callable[[
 
 
 # ---------------------------------------------------------------- what follows
+def _core(machine: Target, best: dict[str, float], rates: dict[int, float]) -> dict[str, float]:
+    """The figures of operations, loads from the nearest cache, and loops."""
+    cycle, width = best["clock"], machine.vector_bits // 8
+    inner = best["short"] - best["long"] * SHORT / LONG
+    return {
+        "clock": _rounded(1e-9 / cycle),
+        "multiply_bytes": _halves(cycle / best["many"]) * width,
+        "latency": float(max(1, round(best["chain"] / cycle))),
+        "load_bytes": _halves(max(rates.values()) / width) * width,
+        "divide_bytes": _rounded(cycle / best["divide"] * width),
+        "divide64_bytes": _rounded(cycle / best["divide64"] * width),
+        "shuffle_bytes": _halves(cycle / best["shuffle"]) * width,
+        "insert": _rounded(best["insert"] / cycle),
+        "enter": _rounded(max(LEAST_CYCLES, inner / (1 - SHORT / LONG) / cycle)),
+    }
+
+
+def _lines(
+    machine: Target, best: dict[str, float], rates: dict[int, float], caches: tuple[int, int, int]
+) -> dict[str, float]:
+    """The figures of lines from each cache and from memory: in streams, alone, and written."""
+    cycle, found = best["clock"], {}
+    hit = best["alone l1"] / cycle
+    inside, sizes = _inside(caches), _sizes(machine)
+    for name, nearer in zip(("l2", "last", "memory"), caches):
+        rate = _at(rates, inside[name])
+        found[f"{name}_bytes"] = _rounded(rate)
+        share = min(0.9, nearer / sizes[name])  # of the lines that the nearer cache has
+        alone = best[f"alone {name}"] / cycle
+        if share < 0.9:
+            alone = max(hit, (alone - share * hit) / (1 - share))
+        found[f"{name}_alone"] = _rounded(alone)
+        written = LINE * best[f"write {name}"] / cycle
+        found[f"{name}_written"] = _rounded(
+            max(LEAST_CYCLES, written - LINE / _at(rates, sizes[name]))
+        )
+        hit = alone
+    return found
+
+
+def _inside(caches: tuple[int, int, int]) -> dict[str, float]:
+    """By cache: the bytes of a read that comes from this cache."""
+    l1, l2, last = caches
+    return {
+        "l2": math.sqrt(l1 * l2), "last": math.sqrt(l2 * min(last, LARGEST)), "memory": LARGEST
+    }  # fmt: skip
+
+
+def _sizes(machine: Target) -> dict[str, int]:
+    """The same as powers of two, for the caches that the system reports: what the probes of lines
+    alone and of writes touch."""
+    said = machine.l1_bytes, machine.l2_bytes, machine.last_cache_bytes
+    powers = {name: 1 << round(math.log2(size)) for name, size in _inside(said).items()}
+    return {name: max(SMALLEST, min(size, LARGEST)) for name, size in powers.items()}
+
+
 def _caches(machine: Target, rates: dict[int, float]) -> tuple[int, int, int]:
     """The bytes of each cache: the largest read whose speed is nearer to this cache's than to the
     next one's. Keep the size that the system reports if the measured size is close, or if the next

@@ -1,4 +1,4 @@
-"""Small functions that show how fast a core is: chains of operations, and reads of arrays.
+"""Small functions that show how fast a core is: operations, loops, and reads and writes of arrays.
 
 Each probe is LLVM IR for vectors of the machine's width, compiled unchanged. Its argument is a
 count of iterations, which sets the time of one call.
@@ -22,7 +22,15 @@ from uopc.target import Target
 CHAINS = 12  # of multiply-adds side by side: more than latency times rate, fewer than registers
 STEPS = 8  # of a chain in each iteration
 MANY_STEPS = 4  # of each of several chains
-VECTORS = 8  # that a read takes in each iteration
+VECTORS = 8  # that a read or a write takes in each iteration
+QUOTIENTS = 6  # divisions side by side
+BUTTERFLIES = 3  # steps of shuffles: each vector meets each other one of eight
+LINES = 4  # that are read alone in each iteration
+NAMES = ("clock", "chain", "many", "read", "write", "alone", "divide", "divide64", "shuffle",
+         "insert", "nested")  # fmt: skip
+_ODD = 0x9E3779B97F4A7C15  # its products are in no order
+_PERIOD = 4096  # bytes over which elements are picked up
+_APART = 68  # bytes between elements
 
 _LOOP = """
 define i64 @{name}(ptr %memory, i64 %count, i64 %mask) {{
@@ -89,6 +97,118 @@ def _read_probe(vector: str, nbytes: int) -> str:
     return _loop("read", vector, "", ["zeroinitializer"] * VECTORS, body, ends)
 
 
+def _write_probe(vector: str, nbytes: int) -> str:
+    """Stores of vectors, over and over. `mask`: the bytes less 1."""
+    body = f"  %from = mul i64 %i, {VECTORS * nbytes}\n  %at = and i64 %from, %mask\n"
+    for i in range(VECTORS):
+        body += (
+            f"  %p{i}_ = add i64 %at, {i * nbytes}\n"
+            f"  %p{i} = getelementptr i8, ptr %memory, i64 %p{i}_\n"
+            f"  store {vector} zeroinitializer, ptr %p{i}, align {nbytes}\n"
+        )
+    return _loop("write", "i64", "", [], body, [])
+
+
+def _alone_probe() -> str:
+    """Reads of lines in no order. The first word of the memory counts the lines of all calls, so
+    that no call reads the lines of the call before."""
+    body = f"  %first = mul i64 %i, {LINES}\n  %now = add i64 %first, %seed\n"
+    ends = []
+    for i in range(LINES):
+        body += (
+            f"  %n{i} = add i64 %now, {i}\n  %o{i} = mul i64 %n{i}, {_ODD}\n"
+            f"  %h{i} = lshr i64 %o{i}, 24\n  %m{i} = and i64 %h{i}, %mask\n"
+            f"  %at{i} = and i64 %m{i}, -64\n"
+            f"  %p{i} = getelementptr i8, ptr %memory, i64 %at{i}\n"
+            f"  %l{i} = load i64, ptr %p{i}, align 8\n  %x{i} = xor i64 %c{i}, %l{i}\n"
+        )
+        ends.append(f"%x{i}")
+    start = (
+        "  %seed = load i64, ptr %memory, align 8\n"
+        f"  %lines = mul i64 %count, {LINES}\n  %later = add i64 %seed, %lines\n"
+        "  store i64 %later, ptr %memory, align 8\n"
+    )
+    return _loop("alone", "i64", start, ["0"] * LINES, body, ends)
+
+
+def _divide_probe(name: str, element: str, lanes: int) -> str:
+    """Divisions k / x, whose results alternate between two numbers that are no powers of two."""
+    vector = f"<{lanes} x {element}>"
+    start = (
+        f"  %k = load {vector}, ptr %memory, align 8\n"
+        f"  %p = getelementptr i8, ptr %memory, i64 {_PERIOD // 2}\n"
+        f"  %d = load {vector}, ptr %p, align 8\n"
+    )
+    body = "".join([f"  %x{i} = fdiv {vector} %k, %c{i}\n" for i in range(QUOTIENTS)])
+    ends = [f"%x{i}" for i in range(QUOTIENTS)]
+    return _loop(name, vector, start, ["%d"] * QUOTIENTS, body, ends)
+
+
+def _shuffle_probe(lanes: int) -> str:
+    """Steps of a transpose: vectors take turns with the elements of pairs of vectors. The elements
+    stay in their 16 bytes."""
+    vector = f"<{lanes} x float>"
+    masks = []
+    for half in (0, 2):
+        places = [base + half + j + k * lanes for base in range(0, lanes, 4)
+                  for j in (0, 1) for k in (0, 1)]  # fmt: skip
+        masks.append(f"<{lanes} x i32> <{', '.join(f'i32 {n}' for n in places)}>")
+    count, body = 1 << BUTTERFLIES, ""
+    last = [f"%c{i}" for i in range(count)]
+    for step in range(BUTTERFLIES):
+        for i in range(count):
+            j = i ^ 1 << step
+            pair = f"{vector} {last[min(i, j)]}, {vector} {last[max(i, j)]}"
+            body += f"  %s{step}_{i} = shufflevector {pair}, {masks[i > j]}\n"
+        last = [f"%s{step}_{i}" for i in range(count)]
+    start = f"  %k = load {vector}, ptr %memory, align 4\n"
+    return _loop("shuffle", vector, start, ["%k"] * count, body, last)
+
+
+def _insert_probe(lanes: int) -> str:
+    """A vector of elements that are no neighbours."""
+    vector, last = f"<{lanes} x float>", "zeroinitializer"
+    body = "  %from = mul i64 %i, 4\n  %at = and i64 %from, 63\n"
+    for i in range(lanes):
+        body += (
+            f"  %p{i}_ = add i64 %at, {i * _APART}\n"
+            f"  %p{i} = getelementptr i8, ptr %memory, i64 %p{i}_\n"
+            f"  %l{i} = load float, ptr %p{i}, align 4\n"
+            f"  %v{i} = insertelement {vector} {last}, float %l{i}, i32 {i}\n"
+        )
+        last = f"%v{i}"
+    body += f"  store volatile {vector} {last}, ptr %used, align 4\n"
+    return _loop("insert", vector, "", [], body, [])
+
+
+# A loop of `mask` iterations in a loop of `count`; each adds one word.
+_NESTED = """
+define i64 @nested(ptr %memory, i64 %count, i64 %mask) {
+start:
+  br label %outer
+outer:
+  %i = phi i64 [ 0, %start ], [ %next, %end ]
+  %before = phi i64 [ 0, %start ], [ %sum, %end ]
+  br label %inner
+inner:
+  %j = phi i64 [ 0, %outer ], [ %after, %inner ]
+  %c = phi i64 [ %before, %outer ], [ %sum, %inner ]
+  %p = getelementptr i64, ptr %memory, i64 %j
+  %l = load i64, ptr %p, align 8
+  %sum = add i64 %c, %l
+  %after = add i64 %j, 1
+  %again = icmp ult i64 %after, %mask
+  br i1 %again, label %inner, label %end
+end:
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %outer, label %done
+done:
+  ret i64 %sum
+}
+"""
+
+
 def source(machine: Target) -> str:
     """The IR of all probes for a machine."""
     nbytes = machine.vector_bits // 8
@@ -98,6 +218,9 @@ def source(machine: Target) -> str:
         f"declare {floats} @llvm.fmuladd.v{lanes}f32({floats}, {floats}, {floats})\n",
         _clock(), _multiply_adds("chain", 1, STEPS, lanes),
         _multiply_adds("many", CHAINS, MANY_STEPS, lanes), _read_probe(words, nbytes),
+        _write_probe(words, nbytes), _alone_probe(), _divide_probe("divide", "float", lanes),
+        _divide_probe("divide64", "double", lanes // 2), _shuffle_probe(lanes),
+        _insert_probe(lanes), _NESTED,
     ])  # fmt: skip
 
 
@@ -124,31 +247,57 @@ class Probes:
 
     def __init__(self, machine: Target) -> None:
         self.nbytes = machine.vector_bits // 8
-        names = ("clock", "chain", "many", "read")
-        self._image = elf_loader.load(jit.compile_object(source(machine)), names)
+        self._image = elf_loader.load(jit.compile_object(source(machine)), NAMES)
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self._functions = {name: kind(self._image.symbols[name]) for name in names}
-        self._ones = zeros(4096)
-        self._ones.view(np.float32)[:] = 0.5
+        self._functions = {name: kind(self._image.symbols[name]) for name in NAMES}
+        self._numbers = zeros(_PERIOD)
+        self._numbers.view(np.float32)[:] = 0.7
+        self._numbers.view(np.float32)[_PERIOD // 8 :] = 1.3
 
     def _probe(self, name: str, memory: Any, mask: int, operations: int) -> Probe:
         return Probe(self._image, self._functions[name], memory, mask, operations)
 
     def clock(self) -> Probe:
         """One cycle per operation."""
-        return self._probe("clock", self._ones, 3, 2 * STEPS)
+        return self._probe("clock", self._numbers, 3, 2 * STEPS)
 
     def chain(self) -> Probe:
         """Multiply-adds that each wait for the previous one."""
-        return self._probe("chain", self._ones, 0, STEPS)
+        return self._probe("chain", self._numbers, 0, STEPS)
 
     def many(self) -> Probe:
         """Multiply-adds that do not wait."""
-        return self._probe("many", self._ones, 0, MANY_STEPS * CHAINS)
+        return self._probe("many", self._numbers, 0, MANY_STEPS * CHAINS)
 
     def read(self, memory: Any) -> Probe:
         """Read memory, whose size is a power of two, line after line."""
         return self._probe("read", memory, memory.nbytes - 1, VECTORS * self.nbytes)
+
+
+    def write(self, memory: Any) -> Probe:
+        """Write memory, whose size is a power of two, line after line."""
+        return self._probe("write", memory, memory.nbytes - 1, VECTORS * self.nbytes)
+
+    def alone(self, memory: Any) -> Probe:
+        """Read lines of memory, whose size is a power of two, in no order."""
+        return self._probe("alone", memory, memory.nbytes - 1, LINES)
+
+    def divide(self, bits: int) -> Probe:
+        """Divisions of vectors that do not wait."""
+        name = "divide64" if bits == 64 else "divide"
+        return self._probe(name, self._numbers, 0, QUOTIENTS)
+
+    def shuffle(self) -> Probe:
+        """Shuffles of pairs of vectors."""
+        return self._probe("shuffle", self._numbers, 0, BUTTERFLIES << BUTTERFLIES)
+
+    def insert(self) -> Probe:
+        """Elements that are loaded into a vector, each on its own."""
+        return self._probe("insert", self._numbers, 0, self.nbytes // 4)
+
+    def nested(self, length: int) -> Probe:
+        """Loops of this length in a loop: the time of an inner loop."""
+        return self._probe("nested", self._numbers, length, 1)
 
 
 def zeros(nbytes: int) -> Any:
