@@ -218,7 +218,7 @@ def _check_fit(machine: TargetMachine, sizes: Sequence[Size], plan: Plan) -> Non
         if not -most <= s.low <= s.high <= most:
             raise Unsupported(
                 f"export: {s.given} is {s.low} to {s.high}, but {machine.name} has sizes of"
-                f" {machine.size_bits} bits: give it closer bounds"
+                f" {machine.size_bits} bits: give closer bounds"
             )
     if isinstance(plan.arena_bytes, int) and plan.arena_bytes > most:
         raise Unsupported(
