@@ -531,7 +531,7 @@ STEPS: dict[str, tuple[Any, str]] = {
         lambda x, n: uopc.fori_loop(0, n + 1, lambda i, c: c * 2, x), "its end is a value of a call"
     ),
     "a length": (
-        lambda x, n: uopc.scan(lambda c, _: (c, c), x, length=n), "scan: its length is argument n"
+        lambda x, n: uopc.scan(lambda c, _: (c, c), x, length=n), "its length is argument n"
     ),
 }  # fmt: skip
 
