@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 
 import pytest
 
 import uopc
+from tests import machines
 from tests.standin import module
+from uopc.backends import detect
 from uopc.cli import doctor
 from uopc.cli import main as cli
+from uopc.target import core_of
 
 
 def by_name(findings):
@@ -32,6 +36,22 @@ def test_json(capsys):
     assert [r["name"] for r in rows] == [row[0] for row in doctor._CHECKS]
     assert {r["status"] for r in rows} <= {"ok", "missing", "failed"}
     assert all(r["detail"] for r in rows)
+
+
+@pytest.mark.parametrize("cpu, source", [("znver3", "described"), ("unknown", "presumed")])
+def test_facts_of_a_machine(cpu, source, monkeypatch, tmp_path):
+    """One line for each group, with where the facts come from."""
+    monkeypatch.setenv("UOPC_CACHE_DIR", str(tmp_path))
+    own = dataclasses.replace(
+        machines.MACHINES["laptop"].target, cpu=cpu, figures=core_of(cpu).figures
+    )
+    monkeypatch.setattr(detect, "this_machine", lambda: own)
+    looks = doctor._clock, doctor._vectors, doctor._units, doctor._caches
+    clock, vectors, units, caches = [look() for look in looks]
+    assert clock.startswith(f"{source}: 4 GHz")
+    assert vectors.startswith(f"16 of 32 bytes; {source}: 64 bytes of multiply-adds a cycle")
+    assert units.startswith(f"{source}: {6 if cpu == 'znver3' else 4} instructions a cycle")
+    assert f"L3 4096 KiB, beyond it 12.8 cycles a line, {own.figures.memory_alone:.1f}" in caches
 
 
 def test_with_a_device(capsys):

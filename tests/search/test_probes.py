@@ -192,7 +192,9 @@ def test_the_command_measures_keeps_and_shows(folder, monkeypatch, capsys):
         **{k: v for k, v in json.loads(row.figures).items() if k != "caches"}
     )
     main(["doctor"])
-    assert "bytes of multiply-adds a cycle" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"measured: {target().figures.clock:g} GHz" in shown
+    assert f"{target().figures.divide_bytes:g} (float32)" in shown
 
 
 def test_a_row_of_an_earlier_version_is_measured_again(folder, monkeypatch):

@@ -27,9 +27,11 @@ from uopc.backends import detect
 from uopc.backends.cuda import binding, device
 from uopc.backends.nvptx.ptxas import find_ptxas
 from uopc.cli.output import Output, Refuse
+from uopc.cost.machine import MachineFacts, machine_of
 from uopc.errors import Error
 from uopc.ir.text.columns import columns
 from uopc.program.backend import backend_of
+from uopc.target import CORES, Figures, Target
 
 Status = Literal["ok", "missing", "failed"]
 LEAST_LLVMLITE = (0, 48)
@@ -119,16 +121,56 @@ def _cpu() -> str:
     return f"{found.cpu}, vectors of {found.vector_bits} bits ({' '.join(has) or 'no extensions'})"
 
 
-def _speeds() -> str:
-    found = backend_of("cpu").target("cpu", config.current().target_cpu)
-    if found == detect.host(config.current().target_cpu):
-        raise _Absent("not measured: uopc tune --machine")
-    f = found.figures
+def _machine() -> tuple[MachineFacts, Figures, str]:
+    """The facts of this machine, its figures, and where these come from."""
+    asked = config.current().target_cpu
+    found, said = backend_of("cpu").target("cpu", asked), detect.host(asked)
+    source = "measured" if found != said else _manuals(said)
+    return machine_of(found), found.figures, source
+
+
+def _manuals(machine: Target) -> str:
+    """Where the facts come from that `uopc tune --machine` does not measure."""
+    return "described" if machine.cpu in CORES else "presumed"
+
+
+def _clock() -> str:
+    m, f, source = _machine()
     return (
-        f"{f.clock:g} GHz, {f.multiply_bytes:g} bytes of multiply-adds a cycle, loads"
-        f" {f.load_bytes:g} (L2 {f.l2_bytes:g}, last {f.last_bytes:g}, memory {f.memory_bytes:g}),"
-        f" threads wake in {f.wake:g} to {f.parked:g} ns"
+        f"{source}: {m.clock:g} GHz; a launch takes {f.launch:g} ns, threads wake in {f.wake:g} to"
+        f" {f.parked:g} ns, an inner loop begins and ends in {m.enter:g} cycles"
+        + ("" if source == "measured" else "; uopc tune --machine measures")
     )
+
+
+def _vectors() -> str:
+    m, _, source = _machine()
+    return (
+        f"{m.registers} of {m.vector_bytes} bytes; {source}: {m.multiply_bytes:g} bytes of"
+        f" multiply-adds a cycle ({m.latency:g} cycles each), {m.shuffle_bytes:g} of shuffles,"
+        f" divisions {m.divide_bytes:g} (float32) and {m.divide64_bytes:g} (float64); an element"
+        f" on its own {m.insert:g} cycles"
+    )
+
+
+def _units() -> str:
+    m, _, source = _machine()
+    core = _manuals(detect.host(config.current().target_cpu))
+    return (
+        f"{core}: {m.issue:g} instructions a cycle, {m.loads:g} loads, {m.stores:g} stores;"
+        f" {source}: {m.load_bytes:g} bytes of loads a cycle"
+    )
+
+
+def _caches() -> str:
+    """Of each cache the cycles of a line that it lacks, in a stream and alone."""
+    m, _, source = _machine()
+    levels = [c for c in m.caches if not c.is_of_pages]
+    found = [
+        f"{c.name} {c.nbytes >> 10} KiB, beyond it {c.stream:.1f} cycles a line, {c.far:.1f} alone,"
+        f" {c.written:.1f} more written" for c in levels
+    ]  # fmt: skip
+    return f"{source}: {'; '.join(found)}"
 
 
 _WORTH_NAMING = ("+sse4.2", "+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+amx-tile",
@@ -219,7 +261,10 @@ _CHECKS: tuple[tuple[str, bool, Callable[[], str]], ...] = (
     ("llvm targets", True, _targets),
     ("cpu", True, _cpu),
     ("threads", True, _threads),
-    ("speeds", False, _speeds),
+    ("clock", False, _clock),
+    ("vectors", False, _vectors),
+    ("units", False, _units),
+    ("caches", False, _caches),
     ("cpu program", True, lambda: _program("cpu")),
     ("native call", False, _native_call),
     ("ptx", False, _ptx),
