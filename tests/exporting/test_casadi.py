@@ -166,13 +166,14 @@ def test_acados_calling_convention(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     x, n = uopc.param("x", (3,), F8), uopc.variable("n", 1, 9)
+    by_rows = {"j": uopc.jacobian(x * x, x, format="csr")}
     cases = [
         (UserError, "CasADi refuses a function called 'jac'", x * 2, {"name": "jac"}),
         (UserError, "CasADi refuses a function called 'a__b'", x * 2, {"name": "a__b"}),
         (Unsupported, "y must be float64 for CasADi, got float32", uopc.param("y", (3,)) * 2, {}),
         (Unsupported, "z must be a matrix of known sizes", uopc.param("z", (n,), F8) * 2, {}),
         (Unsupported, "must not write an input", x.assign(x * 2), {}),
-        (UserError, "j must be csc for CasADi, got csr", {"j": uopc.jacobian(x * x, x, format="csr")}, {}),
+        (UserError, "j must be csc for CasADi, got csr", by_rows, {}),
         (UserError, "unknown abi 'matlab'; choose uopc, casadi", x * 2, {"abi": "matlab"}),
         (UserError, "examples need abi='uopc'", x * 2, {"examples": [np.ones(3)]}),
     ]
