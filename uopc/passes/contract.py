@@ -42,6 +42,8 @@ class Context:
     devices: tuple[str, ...] = ("cpu",)  # those of this process that run the program
     assuming: tuple[UOp, ...] = ()  # conditions on sizes that hold in every run
     schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own
+    # The predicted cycles of a program whose storage is placed: None if nothing predicts them.
+    cycles: Callable[[UOp], float] | None = None
     # Gives kernels of a program, a LINEAR of CALLs, the Opts that a search found for them.
     searched: Callable[[UOp, Context], UOp] | None = None
     notes: dict[str, Any] = field(default_factory=dict)

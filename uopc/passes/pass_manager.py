@@ -11,6 +11,8 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from uopc.cost.cycles import cycles
+from uopc.cost.machine import machine_of
 from uopc.errors import Error, InvalidIR, UserError
 from uopc.forks import cached_property
 from uopc.ir.builder import rebuild
@@ -22,10 +24,11 @@ from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import INDEXED, KERNEL, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.trace import Fired, tracing
+from uopc.ir.core.trace import Fired, tracing, untraced
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import size_conditions
 from uopc.ir.index.size_conditions import SizeCondition
+from uopc.ir.nest.describe import outline_of
 from uopc.passes import PIPELINE
 from uopc.passes.analysis import kernel_names
 from uopc.passes.contract import (
@@ -339,6 +342,36 @@ def function_schedule(context: Context) -> Schedule:
         return known[function]
 
     return schedule
+
+
+def kernel_cycles(context: Context) -> Callable[[UOp], float]:
+    """A function that predicts the cycles of a program whose storage is placed: those of all of its
+    launches, with the Opts that the schedule gives each kernel."""
+    names = [p.name for _, p in PIPELINE]
+    first, last = names.index("place-stages") + 1, names.index("optimize")
+    passes = [p for _, p in PIPELINE[first : last + 1]]
+    of_graphs = [p for p in passes if p.scope == "graph"]
+    of_kernels = [p for p in passes if p.scope == "kernel"]
+    known: dict[UOp, float] = {}
+
+    def of_kernel(kernel: UOp, own: Context) -> float:
+        if kernel not in known:
+            now = kernel
+            for p in of_kernels:
+                now = p.run(now, own)
+            known[kernel] = cycles(outline_of(now), machine_of(own.target))
+        return known[kernel]
+
+    def predicted(program: UOp) -> float:
+        own = dataclasses.replace(
+            context, opts=None, replayed=None, searched=None, rules={}, notes={}, threads=1
+        )
+        with untraced():
+            for p in of_graphs:
+                program = p.run(program, own)
+            return sum([of_kernel(c.src[0], own) for c in program.src], start=0.0)
+
+    return predicted
 
 
 def _remaining(graph: UOp, start: str) -> tuple[StageRun, list[Numbered]]:

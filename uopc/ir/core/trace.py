@@ -66,6 +66,16 @@ def tracing(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Call no listener with rewrites of this thread in the block."""
+    token = _listener.set(None)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
 def current_listener() -> Listener | None:
     """The listener of this thread, or None."""
     return _listener.get()

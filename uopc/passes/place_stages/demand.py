@@ -88,6 +88,11 @@ class Demand:
         return all([m.op is Ops.RANGE for x in self.index for m in affine.form(x)[1]])
 
     @property
+    def in_windows(self) -> bool:
+        """True if neighbouring iterations of several loops may read the same element."""
+        return not self.is_affine or any([len(ranges.ranges(x)) > 1 for x in self.index])
+
+    @property
     def keeps_loops(self) -> bool:
         """True if all iterations read, at an affine index: reader and value share loops."""
         return self.share == 1.0 and self.is_affine

@@ -22,11 +22,13 @@ further inside: a row's maximum is free in its row.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping
 from typing import Any
 
+from uopc.cost.machine import machine_of
 from uopc.errors import Unsupported
 from uopc.ir.builder import index_maps, lookup_tables, rebuild
 from uopc.ir.builder.elements import Elements
@@ -47,9 +49,10 @@ from uopc.passes.effects.copy_elision import without_needless_copies
 from uopc.passes.effects.old_values import OldValues
 from uopc.passes.effects.store_cycles import LaunchFootprints, Placed, may_overlap, opened
 from uopc.passes.effects.views import is_final_storage, is_view, reshaped_base, root_index
-from uopc.passes.place_stages import code_limits, fusion_cost
+from uopc.passes.place_stages import by_cycles, code_limits, fusion_cost
 from uopc.passes.place_stages.buffer_limits import BufferLimit
 from uopc.passes.place_stages.demand import Demand, evaluations_apart, share_of
+from uopc.passes.place_stages.doubts import Doubts, Predicting
 from uopc.passes.place_stages.factor_reuse import FactorReuse
 from uopc.passes.place_stages.value_costs import FORCED, Measures
 
@@ -67,10 +70,14 @@ class _StagePlacement:
     """The walk: demands flow from readers to sources."""
 
     def __init__(
-        self, graph: UOp, facts: Measures, copied: dict[UOp, str], explained: bool
-    ) -> None:
-        """Decide all values. `copied`: STOREs whose value must exist before them, with reasons."""
+        self, graph: UOp, facts: Measures, copied: dict[UOp, str], explained: bool,
+        asked: Predicting | None = None,
+    ) -> None:  # fmt: skip
+        """Decide all values. `copied`: STOREs whose value must exist before them, with reasons.
+        `asked`: None if no cycles are predicted."""
         self.explained = explained  # keep demands and decisions, for the dump
+        self.asked = asked
+        self.doubts = None if asked is None else Doubts(facts, asked)
         self.graph, self.facts, self.order, self.copied = graph, facts, facts.order, copied
         self.known: dict[UOp, UOp] = {}  # AFTER -> the node under it and the AFTERs below
         self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
@@ -242,6 +249,10 @@ class _StagePlacement:
             choice = fusion_cost.choose_operand(value, saved, evaluations, choice)
         if u.op is Ops.STACK and not choice.stored:
             choice = self._choose_parts(u, demands, choice)
+        if self.doubts is not None:
+            by_kernels = self.doubts.choice(u, demands, evaluations, choice)
+            if by_kernels is not None:
+                return by_kernels
         if choice.stored and value.is_light:
             # It reads a reduce that has other readers: storing the reduce serves them all.
             return fusion_cost.StorageChoice(False, "cheap once the reduce that it reads is stored")
@@ -345,7 +356,7 @@ class _StagePlacement:
     def placed(self, context: Context, given: Mapping[UOp, str]) -> UOp:
         """Put STAGEs into the graph. `given`: values stored for launch order, with reasons."""
         tiles = context.target.gpu is not None
-        again = functools.partial(_decided, self.graph, tiles, given, self.copied)
+        again = functools.partial(_decided, self.graph, tiles, given, self.copied, self.asked)
         context.notes["placement"] = self.decided if self.explained else again
         opts = opts_of_stored(self.order, self.reasons)
 
@@ -447,27 +458,48 @@ def _measured(graph: UOp, tiles: bool, stored: Mapping[UOp, str]) -> Measures:
 
 
 def _decided(
-    graph: UOp, tiles: bool, stored: Mapping[UOp, str], copied: dict[UOp, str]
-) -> dict[str, Any]:
+    graph: UOp, tiles: bool, stored: Mapping[UOp, str], copied: dict[UOp, str],
+    asked: Predicting | None,
+) -> dict[str, Any]:  # fmt: skip
     """Make the decisions and their reasons again, for a graph whose decisions were not kept."""
-    return _StagePlacement(graph, _measured(graph, tiles, stored), copied, True).decided()
+    return _StagePlacement(graph, _measured(graph, tiles, stored), copied, True, asked).decided()
 
 
 def _within(
-    limit: Limit, graph: UOp, tiles: bool, reasons: dict[UOp, str], watched: bool
-) -> _StagePlacement:
+    limit: Limit, graph: UOp, tiles: bool, reasons: dict[UOp, str], watched: bool,
+    context: Context,
+) -> _StagePlacement:  # fmt: skip
     """Decide, and store more values until no kernel takes too many arguments or has too much GPU
     code. The added values also go into `reasons`."""
+    asked = None if context.cycles is None else Predicting(machine_of(context.target), {})
     while True:
         facts = _measured(graph, tiles, reasons)
-        placement = _StagePlacement(graph, facts, {}, watched)
+        placement = _StagePlacement(graph, facts, {}, watched, asked)
+        if changed := _changed(placement, context):
+            asked = Predicting(machine_of(context.target), changed)
+            placement = _StagePlacement(graph, facts, {}, watched, asked)
         if copied := placement.self_reads():
             # A copied value reads in a kernel of its own, so one more walk is enough.
-            placement = _StagePlacement(graph, facts, copied, watched)
+            placement = _StagePlacement(graph, facts, copied, watched, asked)
         more = placement.beyond(limit) or (placement.too_long() if tiles else {})
         if not more:
             return placement
         reasons |= more
+
+
+def _changed(placement: _StagePlacement, context: Context) -> dict[UOp, bool]:
+    """The values in doubt that are decided otherwise, by the cycles of their kernels."""
+    doubts, predicted = placement.doubts, context.cycles
+    if doubts is None or predicted is None or not doubts.found:
+        return {}
+    own = dataclasses.replace(context, notes={})
+
+    def cycles(program: UOp, chosen: Mapping[UOp, bool]) -> float:
+        asked = Predicting(machine_of(context.target), chosen)
+        placed = _StagePlacement(program, _measured(program, False, {}), {}, False, asked)
+        return predicted(placed.placed(own, {}))
+
+    return by_cycles.changed(doubts.found, placement.order, placement.reasons, cycles)
 
 
 def place_stages(graph: UOp, context: Context) -> UOp:
@@ -478,7 +510,7 @@ def place_stages(graph: UOp, context: Context) -> UOp:
     reasons: dict[UOp, str] = {}
     limit = Limit.of(context)
     for _ in range(MOST_ROUNDS):
-        placement = _within(limit, graph, tiles, reasons, watched)
+        placement = _within(limit, graph, tiles, reasons, watched, context)
         launches = placement.launches()
         copies, apart = opened(launches)
         if not copies and not apart:

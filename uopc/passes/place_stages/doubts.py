@@ -1,0 +1,110 @@
+"""The values in doubt: the kernels that result decide whether these are stored.
+
+In doubt is the end of a sum's code if other loops read it than its own, if it would be computed
+several times, or if another sum is beside it; and a function in the windows of a sum. Each may cost
+the kernel of its reader the tile, or be computed too often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from uopc.cost.machine import MachineFacts
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp
+from uopc.passes.place_stages import by_cycles, fusion_cost
+from uopc.passes.place_stages.demand import Demand
+from uopc.passes.place_stages.fusion_cost import StorageChoice
+from uopc.passes.place_stages.sums import ends_of_sums
+from uopc.passes.place_stages.value_costs import Measures
+
+# Values that cost less than this to compute, 5 µs, are not in doubt.
+LEAST_COST = 1e5
+
+
+class Predicting(NamedTuple):
+    """The machine for which cycles are predicted, and the values in doubt that are decided, with
+    whether each is stored."""
+
+    machine: MachineFacts
+    chosen: Mapping[UOp, bool]
+
+
+class Doubts:
+    """The values in doubt that one walk meets, readers first."""
+
+    def __init__(self, facts: Measures, asked: Predicting) -> None:
+        self.of, self.asked = facts.of, asked
+        self.ends = ends_of_sums(facts.order, facts.of, facts.fixed)
+        self.found: dict[UOp, by_cycles.Doubt] = {}
+        self.settled: set[UOp] = set()  # values that are computed with a value in doubt
+
+    def choice(
+        self, u: UOp, demands: list[Demand], evaluations: float, usual: StorageChoice
+    ) -> StorageChoice | None:
+        """The choice for a value in doubt; None for any other value. `usual`: the choice that
+        presumes the schedules of its kernels."""
+        if u in self.settled:
+            return StorageChoice(False, "computed with its reader")
+        self._move_end(u)
+        if not self._is_in_doubt(u, demands, evaluations):
+            return None
+        value, end, machine = self.of[u], self.ends.get(u), self.asked.machine
+        taken = by_cycles.storing(value.elements * u.dtype.itemsize, machine)
+        if end is not None and not end.beside and by_cycles.is_cheap_store(
+            value.elements, evaluations, end.term_bytes, taken, machine
+        ):
+            return _agreed(usual, True, "stored in far less time than its sum takes")
+        usually = usual.stored if end is None else not end.is_host
+        stored = self.asked.chosen.get(u, usually)
+        self.found[u] = by_cycles.Doubt({d.reader for d in demands}, stored, taken)
+        if not stored:
+            self._settle(u)
+        without = "without" if stored else "with"
+        return _agreed(usual, stored, f"its kernels are predicted to take longer {without} storage")
+
+    def _is_in_doubt(self, u: UOp, demands: list[Demand], evaluations: float) -> bool:
+        value, end = self.of[u], self.ends.get(u)
+        recomputed = evaluations > value.elements
+        cost = max(value.cost, 0.0 if end is None else end.term_bytes)
+        if max(evaluations, value.elements) * cost < LEAST_COST:
+            return False
+        if end is not None:
+            apart = [d.in_reduce or not d.keeps_loops for d in demands]
+            loses = end.shares_factors and (len(demands) > 1 or end.beside or any(apart))
+            return recomputed or loses
+        dear = value.cost > fusion_cost.WINDOW_VALUE
+        return recomputed and dear and any([d.in_reduce and d.in_windows for d in demands])
+
+    def _move_end(self, u: UOp) -> None:
+        """Let the code of a sum end in the value that is presumed to be stored for two readers, if
+        there is one before its end: the next sum packs a function of it as well."""
+        end = self.ends.get(u)
+        if end is None or end.beside or self.of[u].has_reduce:
+            return
+        del self.ends[u]
+        for s in self._operands(u):
+            if self.of[s].loaded and self.of[s].has_reduce:
+                self.ends.setdefault(s, end)
+
+    def _settle(self, u: UOp) -> None:
+        """Let what a value is computed of be computed with it: the operations, and its sum."""
+        self.settled |= {v for v in self._operands(u) if v not in self.ends}
+
+    def _operands(self, u: UOp) -> set[UOp]:
+        """The values of as many elements from which a value is computed, down to sums and ends."""
+        found, stack = set[UOp](), [u]
+        while stack:
+            v = stack.pop()
+            if v.op.is_alu or v.op in (Ops.CAST, Ops.RESHAPE):
+                below = [s for s in v.src if s in self.of and s not in found]
+                same = [s for s in below if self.of[s].elements == self.of[u].elements]
+                found.update(same)
+                stack += [s for s in same if s not in self.ends]
+        return found
+
+
+def _agreed(usual: StorageChoice, stored: bool, words: str) -> StorageChoice:
+    """The usual choice if it is the same; else the other, with the reason in words."""
+    return usual if usual.stored == stored else usual._replace(stored=stored, words=words)
