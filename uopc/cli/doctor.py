@@ -130,7 +130,7 @@ def _machine() -> tuple[MachineFacts, Figures, str]:
 
 
 def _manuals(machine: Target) -> str:
-    """Where the facts come from that `uopc tune --machine` does not measure."""
+    """Say where the facts come from that `uopc tune --machine` does not measure."""
     return "described" if machine.cpu in CORES else "presumed"
 
 
