@@ -376,11 +376,11 @@ def test_tree_classifier(classes: int, post: str) -> None:
 BROKEN = {
     "a circle": ({"nodes_truenodeids": [0, 0, 0]}, "2 nodes of trees are not reached from a root"),
     "a missing node": ({"nodes_truenodeids": [7, 0, 0]}, r"from the node \(0, 0\) to a node"),
-    "a feature that is none": ({"nodes_featureids": [9, 0, 0]}, "feature 9 of 3"),
-    "a target that is none": ({"target_ids": [0, 5]}, "votes for target 5 of 1"),
-    "lists of other lengths": ({"nodes_nodeids": [0, 1]}, "nodes_nodeids has 2 numbers for 3"),
+    "a feature that is none": ({"nodes_featureids": [9, 0, 0]}, "feature 9, but x has 3"),
+    "a target that is none": ({"target_ids": [0, 5]}, "votes for target 5, but there are 1"),
+    "lists of other lengths": ({"nodes_nodeids": [0, 1]}, "nodes_nodeids must have 3 numbers"),
     "one node twice": ({"nodes_nodeids": [0, 1, 1]}, "must describe each node once"),
-    "a mode that is none": ({"nodes_modes": ["BRANCH_X", "LEAF", "LEAF"]}, "the mode 'BRANCH_X'"),
+    "a mode that is none": ({"nodes_modes": ["BRANCH_X", "LEAF", "LEAF"]}, "unknown mode 'BRANCH_X'"),
 }  # fmt: skip
 
 
