@@ -380,7 +380,7 @@ BROKEN = {
     "a target that is none": ({"target_ids": [0, 5]}, "votes for target 5, but there are 1"),
     "lists of other lengths": ({"nodes_nodeids": [0, 1]}, "nodes_nodeids must have 3 numbers"),
     "one node twice": ({"nodes_nodeids": [0, 1, 1]}, "must describe each node once"),
-    "a mode that is none": ({"nodes_modes": ["BRANCH_X", "LEAF", "LEAF"]}, "unknown mode 'BRANCH_X'"),
+    "a mode that is none": ({"nodes_modes": ["BRANCH_X", "LEAF", "LEAF"]}, "mode 'BRANCH_X'"),
 }  # fmt: skip
 
 
