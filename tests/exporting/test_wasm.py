@@ -140,7 +140,7 @@ def test_what_no_module_is_made_for(tmp_path: Path) -> None:
     assert wasm.read(made.files[-1].read_bytes()).undefined == []
     with pytest.raises(Unsupported, match="choose kind='c'"):
         uopc.export(x + 1, tmp_path / "f", target="wasm32", abi="casadi")
-    with pytest.raises(UserError, match="code for wasm32"):
+    with pytest.raises(UserError, match="code is for wasm32"):
         uopc.load_exported(tmp_path / "f")
 
 

@@ -207,7 +207,7 @@ def test_labels_that_the_program_chooses() -> None:
 def test_two_outputs_of_one_name() -> None:
     m = model("g (float[3] x) => (float[3] y) { y = Neg(x) }")
     m.graph.output.append(m.graph.output[0])
-    with pytest.raises(UserError, match="one name"):
+    with pytest.raises(UserError, match="different names"):
         uopc.onnx.load(m)
 
 

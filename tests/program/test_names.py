@@ -77,7 +77,7 @@ def test_exported(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a\nb", "\x00", "\ud800", 3, None])
 def test_no_names(name) -> None:
-    with pytest.raises(uopc.UserError, match="param: the name must be a text that can be printed"):
+    with pytest.raises(uopc.UserError, match="param: the name must be a printable string"):
         uopc.param(name)
-    with pytest.raises(uopc.UserError, match="variable: the name must be a text that can be"):
+    with pytest.raises(uopc.UserError, match="variable: the name must be a printable string"):
         uopc.variable(name, 0, 1)

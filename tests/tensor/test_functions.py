@@ -192,7 +192,7 @@ def test_what_changes_nothing() -> None:
         (lambda x: _body(x).call(), "argument 0 is missing: 0 are given"),
         (lambda x: _body(x).call(x[:2]), r"argument 0 must be float32\(4\), got float32\(2\)"),
         (lambda x: _body(x).call(x.cast(dtypes.int8)), "argument 0 must be float32"),
-        (lambda x: UOp.maketuple(x).gettuple(1), "gettuple: tuple has 1 values, got 1"),
+        (lambda x: UOp.maketuple(x).gettuple(1), "gettuple: expected a number below 1"),
         (lambda x: x.copy(3), "copy: the device must be a string, got 3"),
     ],
 )  # fmt: skip

@@ -314,8 +314,8 @@ def in_process(f: Exported) -> ExportedFunction:
         if here.has_fma(dtypes.float32) or not there.has_fma(dtypes.float32):
             raise
         raise UserError(
-            f"export: examples run code for {f.machine.name}, but this machine lacks its"
-            " instruction for a*b + c"
+            f"export: examples run code for {f.machine.name}, which does not run on this machine:"
+            " it has no instruction for a*b + c"
         ) from None
     image = elf_loader.load(code, (f.name,))
     return ExportedFunction(

@@ -298,7 +298,7 @@ def test_shared_memory_of_a_size(part, kilobytes):
 
 @pytest.mark.parametrize("part", MOST_SHARED)
 def test_more_shared_memory_than_a_block_has(part):
-    with pytest.raises(uopc.Unsupported, match=rf"a block has {MOST_SHARED[part] << 10}"):
+    with pytest.raises(uopc.Unsupported, match=rf"but has {MOST_SHARED[part] << 10}"):
         uopc.compile(through_shared(MOST_SHARED[part] * 128 + 128), device=f"cuda:{part}")
 
 

@@ -21,6 +21,8 @@ _KINDS: Final = get_args(AxisKind)
 def range(end: Any, axis: int | tuple[int, ...] | None = None, kind: AxisKind = "loop") -> UOp:
     """A loop variable 0 ≤ i < end. Ranges nest in the order of `axis` (default: creation).
 
+    UserTypeError for an axis that is not made of ints, UserError for an unknown kind.
+
     Examples:
         >>> o, x = uopc.kernel_param(0, (3,)), uopc.kernel_param(1, (3,))
         >>> i = uopc.UOp.range(3)

@@ -175,7 +175,7 @@ def with_dims(storage: UOp, dims: shapes.Shape) -> UOp:
 
 def iota(n: shapes.Dim) -> UOp:
     """0 … n-1 of dtype index: places along an axis of n elements. n may be a variable, or a sum or
-    product of some.
+    product of some. UserTypeError for any other n.
 
     Examples:
         >>> x, i = uopc.constant([[1, 2], [3, 4]]), uopc.iota(2)

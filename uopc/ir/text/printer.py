@@ -95,7 +95,7 @@ def print_graph(u: UOp, names: Namer | None = None, order: dict[UOp, None] | Non
     """The graph below `u` as text. `order`: its nodes, if the caller knows them. Without `names`,
     number nodes in the order of the lines.
 
-    `uopc.parse` reads it again.
+    `uopc.parse` reads it again. UserTypeError for anything but a UOp.
 
     Examples:
         >>> n = uopc.variable("n", 1, 8)
