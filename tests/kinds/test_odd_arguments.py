@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,10 @@ def check(function: Callable[..., Any], arguments: tuple[Any, ...], **named: Any
 
 @pytest.mark.few(100)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_odd_arguments_are_refused(name: str) -> None:
+def test_odd_arguments_are_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # "a" is also the path of a file
     function, first = FUNCTIONS[name]
     for odd in ODD:
         check(function, (*first, odd))
