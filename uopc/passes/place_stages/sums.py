@@ -60,8 +60,8 @@ class _Followed:
 
     def _host(self, u: UOp) -> UOp | None:
         """The smallest of the sums that meet in a value, whose kernel computes the value."""
-        by_size = lambda r: (_term_bytes(r), self.index[r])  # noqa: E731
-        return min(self._meeting(u), key=by_size, default=None)
+        sums = sorted(self._meeting(u), key=self.index.__getitem__)
+        return min(sums, key=_term_bytes, default=None)
 
     def _meeting(self, u: UOp) -> set[UOp]:
         same = [s for s in u.src if s in self.sums and _size(s) == _size(u)]
