@@ -257,6 +257,7 @@ UNITS = (
     "uopc.passes.place_stages.gpu_operands",
     "uopc.backends.llvm.tiles", "uopc.ir.devices.tensor_cores", "uopc.passes.expand.fragments",
     "uopc.passes.analysis.matrix_tiles", "uopc.passes.analysis.shared_tiles",  # matrix units
+    "uopc.cost", "uopc.passes.place_stages.doubts", "uopc.passes.place_stages.by_cycles",
 )  # fmt: skip
 
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uopc.cost.cycles import cycles
-from uopc.cost.machine import machine_of
 from uopc.errors import Error, InvalidIR, UserError
 from uopc.forks import cached_property
 from uopc.ir.builder import rebuild
@@ -28,7 +26,6 @@ from uopc.ir.core.trace import Fired, tracing, untraced
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import size_conditions
 from uopc.ir.index.size_conditions import SizeCondition
-from uopc.ir.nest.describe import outline_of
 from uopc.passes import PIPELINE
 from uopc.passes.analysis import kernel_names
 from uopc.passes.contract import (
@@ -344,9 +341,14 @@ def function_schedule(context: Context) -> Schedule:
     return schedule
 
 
+# Only programs whose cycles are predicted import the cost.
 def kernel_cycles(context: Context) -> Callable[[UOp], float]:
     """A function that predicts the cycles of a program whose storage is placed: those of all of its
     launches, with the Opts that the schedule gives each kernel."""
+    from uopc.cost.cycles import cycles
+    from uopc.cost.machine import machine_of
+    from uopc.ir.nest.describe import outline_of
+
     names = [p.name for _, p in PIPELINE]
     first, last = names.index("place-stages") + 1, names.index("optimize")
     passes = [p for _, p in PIPELINE[first : last + 1]]

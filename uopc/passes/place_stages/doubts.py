@@ -30,6 +30,10 @@ class Predicting(NamedTuple):
     machine: MachineFacts
     chosen: Mapping[UOp, bool]
 
+    def doubts(self, facts: Measures) -> Doubts:
+        """The values in doubt of a graph, before a walk."""
+        return Doubts(facts, self)
+
 
 class Doubts:
     """The values in doubt that one walk meets, readers first."""

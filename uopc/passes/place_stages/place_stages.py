@@ -26,9 +26,8 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from uopc.cost.machine import machine_of
 from uopc.errors import Unsupported
 from uopc.ir.builder import index_maps, lookup_tables, rebuild
 from uopc.ir.builder.elements import Elements
@@ -49,12 +48,14 @@ from uopc.passes.effects.copy_elision import without_needless_copies
 from uopc.passes.effects.old_values import OldValues
 from uopc.passes.effects.store_cycles import LaunchFootprints, Placed, may_overlap, opened
 from uopc.passes.effects.views import is_final_storage, is_view, reshaped_base, root_index
-from uopc.passes.place_stages import by_cycles, code_limits, fusion_cost
+from uopc.passes.place_stages import code_limits, fusion_cost
 from uopc.passes.place_stages.buffer_limits import BufferLimit
 from uopc.passes.place_stages.demand import Demand, evaluations_apart, share_of
-from uopc.passes.place_stages.doubts import Doubts, Predicting
 from uopc.passes.place_stages.factor_reuse import FactorReuse
 from uopc.passes.place_stages.value_costs import FORCED, Measures
+
+if TYPE_CHECKING:
+    from uopc.passes.place_stages.doubts import Predicting
 
 _MOVES_ITSELF = "reads other elements of the array that it writes"
 _CIRCLE = "several stores overwrite each other's operands"
@@ -77,7 +78,7 @@ class _StagePlacement:
         `asked`: None if no cycles are predicted."""
         self.explained = explained  # keep demands and decisions, for the dump
         self.asked = asked
-        self.doubts = None if asked is None else Doubts(facts, asked)
+        self.doubts = None if asked is None else asked.doubts(facts)
         self.graph, self.facts, self.order, self.copied = graph, facts, facts.order, copied
         self.known: dict[UOp, UOp] = {}  # AFTER -> the node under it and the AFTERs below
         self.demands: dict[UOp, dict[tuple[UOp, Index], Demand]] = {}
@@ -471,12 +472,12 @@ def _within(
 ) -> _StagePlacement:  # fmt: skip
     """Decide, and store more values until no kernel takes too many arguments or has too much GPU
     code. The added values also go into `reasons`."""
-    asked = None if context.cycles is None else Predicting(machine_of(context.target), {})
+    asked = None if context.cycles is None else _predicting(context, {})
     while True:
         facts = _measured(graph, tiles, reasons)
         placement = _StagePlacement(graph, facts, {}, watched, asked)
         if changed := _changed(placement, context):
-            asked = Predicting(machine_of(context.target), changed)
+            asked = _predicting(context, changed)
             placement = _StagePlacement(graph, facts, {}, watched, asked)
         if copied := placement.self_reads():
             # A copied value reads in a kernel of its own, so one more walk is enough.
@@ -487,15 +488,26 @@ def _within(
         reasons |= more
 
 
+# Only programs whose cycles are predicted import the cost.
+def _predicting(context: Context, chosen: Mapping[UOp, bool]) -> Predicting:
+    """The machine of a program, and the values in doubt that are decided."""
+    from uopc.cost.machine import machine_of
+    from uopc.passes.place_stages.doubts import Predicting
+
+    return Predicting(machine_of(context.target), chosen)
+
+
 def _changed(placement: _StagePlacement, context: Context) -> dict[UOp, bool]:
     """The values in doubt that are decided otherwise, by the cycles of their kernels."""
     doubts, predicted = placement.doubts, context.cycles
     if doubts is None or predicted is None or not doubts.found:
         return {}
+    from uopc.passes.place_stages import by_cycles
+
     own = dataclasses.replace(context, notes={})
 
     def cycles(program: UOp, chosen: Mapping[UOp, bool]) -> float:
-        asked = Predicting(machine_of(context.target), chosen)
+        asked = _predicting(context, chosen)
         placed = _StagePlacement(program, _measured(program, False, {}), {}, False, asked)
         return predicted(placed.placed(own, {}))
 
