@@ -14,14 +14,13 @@ two times agree, and how often they do not decides from which time on a ratio sa
 
 from __future__ import annotations
 
-import argparse
-import json
+import itertools
 import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import numpy as np
 from composites import KINDS, Composite, placements
 from kernel_report import geometric_mean
+from records import make_parser, numbers_of, read, recorded, report_all
 
 import uopc
 from uopc.backends import detect
@@ -103,13 +103,18 @@ class Record:
         return max(first, self.again) / min(first, self.again)
 
 
+def storing(stored: Collection[int]) -> Callable[[int, uopc.UOp], uopc.UOp]:
+    """A function that stores some heavy values, by number."""
+    return lambda i, value: value.contiguous() if i in stored else value
+
+
 def placed(c: Composite, threads: int) -> Iterator[Placed]:
     """The graph in every placement."""
     heavies = c.graph(lambda i, value: value)[2]
     expected = c.expected()
     most = max(float(np.abs(expected).max()), 1e-30)
     for stored in placements(heavies):
-        graph, arrays, _ = c.graph(lambda i, value: value.contiguous() if i in stored else value)  # noqa: B023
+        graph, arrays, _ = c.graph(storing(stored))
         with uopc.options(cache_dir=""):
             program = uopc.compile(graph, threads=threads)
         got = program(**{u: arrays[u] for u in names(program)})
@@ -300,60 +305,28 @@ one program."""
 
 
 # ------------------------------------------------------------------ the command
-def numbers_of(texts: list[str]) -> list[int]:
-    """Numbers and ranges, as written: `17`, `40:80`."""
-    found: list[int] = []
-    for text in texts:
-        first, _, end = text.partition(":")
-        found += range(int(first), int(end or int(first) + 1))
-    return found
-
-
-def _read(path: Path) -> list[Record]:
-    return [Record(**json.loads(row)) for row in path.read_text("utf-8").splitlines()]
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("numbers", nargs="*")
+    parser = make_parser(__doc__)
     parser.add_argument(
         "--threads", type=int, nargs="*", default=[1],
         help="time with these numbers of threads; default: %(default)s",
-    )
-    parser.add_argument("--out", type=Path, help="records, a line of JSON each")
-    parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="stop after this many minutes"
-    )
-    parser.add_argument("--report", type=Path, nargs="*", help="report the records of these files")
+    )  # fmt: skip
     parser.add_argument("--before", type=Path, nargs="*", help="records of an earlier compiler")
-    parser.add_argument("--page", type=Path, help="the page of the benchmark")
     args = parser.parse_args()
     if args.report:
-        found = [r for path in args.report for r in _read(path)]
+        found = read(args.report, Record)
         print(*report(found), sep="\n")
         if args.before:
-            print("", *beside([r for path in args.before for r in _read(path)], found), sep="\n")
+            print("", *beside(read(args.before, Record), found), sep="\n")
         return 0
-    records = _read(args.out) if args.out and args.out.exists() else []
-    done = {(r.number, r.threads) for r in records}
-    end = time.monotonic() + 60 * args.minutes
+    numbers = numbers_of(args.numbers) or BENCHMARK
     print(HEAD)
-    for number in numbers_of(args.numbers) or BENCHMARK:
-        for threads in args.threads:
-            if (number, threads) in done or time.monotonic() > end:
-                continue
-            records.append(measured(number, threads))
-            print(line(records[-1]), flush=True)
-            if args.out:
-                with args.out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(records[-1])) + "\n")
-    print()
-    print(*report(records), sep="\n")
-    if args.page:
-        args.page.write_text("\n".join(page(records)) + "\n", "utf-8")
-    return 1 if any(r.wrong for r in records) else 0
+    found = recorded(
+        args, Record, itertools.product(numbers, args.threads), lambda r: (r.number, r.threads),
+        lambda case: measured(*case), line,
+    )  # fmt: skip
+    report_all(args, found, report, page)
+    return 1 if any(r.wrong for r in found) else 0
 
 
 if __name__ == "__main__":

@@ -10,14 +10,12 @@ least CPU time of a call. Each result is compared with NumPy's in float64.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -30,7 +28,8 @@ from kernel_report import geometric_mean
 from kernels import error_of, reference
 from own_workloads import layer
 from peers import PEERS, Peer
-from placements import least, numbers_of
+from placements import least
+from records import make_parser, numbers_of, read, recorded, report_all
 from workloads import F32, F64, Workload
 
 import uopc
@@ -255,44 +254,19 @@ workloads are small. Both libraries take turns in one process (least CPU time of
 eager, as `torch.fx` calls it. Nothing was tuned on these shapes."""
 
 
-def _read(path: Path) -> list[Record]:
-    return [Record(**json.loads(row)) for row in path.read_text("utf-8").splitlines()]
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("numbers", nargs="*", default=[f"0:{COUNT}"])
-    parser.add_argument("--out", type=Path, help="records, a line of JSON each")
-    parser.add_argument(
-        "--minutes", type=float, default=math.inf,
-        help="stop after this many minutes; default: %(default)s",
-    )
-    parser.add_argument("--report", type=Path, nargs="*", help="report the records of these files")
-    parser.add_argument("--page", type=Path, help="the page of the lab")
-    args = parser.parse_args()
+    args = make_parser(__doc__).parse_args()
     if args.report:
-        print(*report([r for path in args.report for r in _read(path)]), sep="\n")
+        print(*report(read(args.report, Record)), sep="\n")
         return 0
-    records = _read(args.out) if args.out and args.out.exists() else []
-    done = {r.number for r in records}
     ours, torch = PEERS["uopc"](1), PEERS["torch"](1)
-    end = time.monotonic() + 60 * args.minutes
     print(HEAD)
-    for number in numbers_of(args.numbers):
-        if number in done or time.monotonic() > end:
-            continue
-        records.append(measured(number, ours, torch))
-        print(line(records[-1]), flush=True)
-        if args.out:
-            with args.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(records[-1])) + "\n")
-    print()
-    print(*report(records), sep="\n")
-    if args.page:
-        args.page.write_text("\n".join(page(records)) + "\n", "utf-8")
-    return 1 if any(r.wrong for r in records) else 0
+    found = recorded(
+        args, Record, numbers_of(args.numbers or [f"0:{COUNT}"]), lambda r: r.number,
+        lambda number: measured(number, ours, torch), line,
+    )  # fmt: skip
+    report_all(args, found, report, page)
+    return 1 if any(r.wrong for r in found) else 0
 
 
 if __name__ == "__main__":
