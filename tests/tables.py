@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from functools import partial
 
 from tests import ROOT
 from uopc.derivatives import primitives, walk
@@ -231,7 +232,19 @@ def numpy_names():
     return textwrap.fill(", ".join(["`concatenate` is `concat`", *names]) + ".", 140)
 
 
+# Packages whose page has a table of their files, by the table's name.
+PACKAGES = {
+    "cpu": "backends/cpu", "derivative": "derivatives", "pass": "passes",
+    **{name: name for name in (
+        "backends", "cost", "exporting", "ir", "numpy",
+        "onnx", "program", "search", "sparse", "tensor", "tracing",
+    )},
+}  # fmt: skip
 TABLES = {
+    **{
+        f"{name}-files": (f"uopc/{package}/README.md", partial(files, f"uopc/{package}"))
+        for name, package in PACKAGES.items()
+    },
     "functions-of-elements": ("docs/namespace.md", functions_of_elements),
     "reductions": (
         "docs/namespace.md", lambda: entries(*reductions.__all__, *reductions.FUNCTIONS)
@@ -242,26 +255,12 @@ TABLES = {
     "numpy-names": ("docs/namespace.md", numpy_names),
     "onnx-operators": ("docs/models.md", onnx_operators),
     "derivative-rules": ("docs/derivatives.md", derivatives),
-    "ir-files": ("uopc/ir/README.md", lambda: files("uopc/ir")),
-    "cpu-files": ("uopc/backends/cpu/README.md", lambda: files("uopc/backends/cpu")),
-    "derivative-files": ("uopc/derivatives/README.md", lambda: files("uopc/derivatives")),
-    "sparse-files": ("uopc/sparse/README.md", lambda: files("uopc/sparse")),
-    "program-files": ("uopc/program/README.md", lambda: files("uopc/program")),
-    "cost-files": ("uopc/cost/README.md", lambda: files("uopc/cost")),
-    "search-files": ("uopc/search/README.md", lambda: files("uopc/search")),
-    "tensor-files": ("uopc/tensor/README.md", lambda: files("uopc/tensor")),
-    "numpy-files": ("uopc/numpy/README.md", lambda: files("uopc/numpy")),
-    "onnx-files": ("uopc/onnx/README.md", lambda: files("uopc/onnx")),
-    "exporting-files": ("uopc/exporting/README.md", lambda: files("uopc/exporting")),
-    "tracing-files": ("uopc/tracing/README.md", lambda: files("uopc/tracing")),
-    "backends-files": ("uopc/backends/README.md", lambda: files("uopc/backends")),
     "levels": ("uopc/ir/README.md", levels),
     "invariants": ("uopc/ir/README.md", invariants),
     "ops": ("uopc/ir/README.md", ops),
     "stages": ("docs/architecture.md", stages),
     "pipeline": ("uopc/passes/README.md", pipeline),
     "order": ("uopc/passes/README.md", order),
-    "pass-files": ("uopc/passes/README.md", lambda: files("uopc/passes")),
     "opts": ("uopc/passes/README.md", opts),
 }
 
