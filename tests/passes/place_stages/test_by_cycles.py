@@ -142,6 +142,24 @@ def test_small_graphs_and_single_sums_are_not_asked(monkeypatch: pytest.MonkeyPa
 
 
 # ---------------------------------------------------------------- the same results
+# From two images of as many channels, an image of as many; `i` names its weights.
+IMAGES: tuple[Callable[[UOp, UOp, int], UOp], ...] = (
+    lambda a, b, i: conv(a, a.shape[1], f"w{i}") + conv(b, a.shape[1], f"v{i}", 1),
+    lambda a, b, i: conv(a.sigmoid(), a.shape[1], f"w{i}"),
+    lambda a, b, i: conv(a, a.shape[1], f"w{i}").tanh() * conv(b, a.shape[1], f"v{i}"),
+    lambda a, b, i: a.max_pool2d(3, 1, 1) + conv(b, a.shape[1], f"w{i}"),
+    lambda a, b, i: a * conv(b, a.shape[1], f"w{i}").mean(axis=(2, 3), keepdims=True).sigmoid(),
+    lambda a, b, i: beside(conv(a, a.shape[1], f"w{i}"), b),
+    lambda a, b, i: conv(a, a.shape[1], f"w{i}").flip(3) - b,
+)
+
+
+def beside(a: UOp, b: UOp) -> UOp:
+    """Half of the channels of two images each."""
+    c = a.shape[1]
+    return uopc.cat(a, b, axis=1)[:, c // 2 : c // 2 + c]
+
+
 def drawn(seed: int) -> UOp:
     """A graph of convolutions, products, windows and functions whose values are in doubt."""
     r = random.Random(seed)
@@ -149,17 +167,7 @@ def drawn(seed: int) -> UOp:
     values = [given("x0", 1, c, n, n), given("x1", 1, c, n, n)]
     for i in range(r.randint(2, 5)):
         a, b = r.choice(values[-2:]), r.choice(values)
-        values.append(
-            r.choice([
-                lambda: conv(a, c, f"w{i}") + conv(b, c, f"v{i}", 1),  # noqa: B023
-                lambda: conv(a.sigmoid(), c, f"w{i}"),  # noqa: B023
-                lambda: conv(a, c, f"w{i}").tanh() * conv(b, c, f"v{i}"),  # noqa: B023
-                lambda: a.max_pool2d(3, 1, 1) + conv(b, c, f"w{i}"),  # noqa: B023
-                lambda: a * conv(b, c, f"w{i}").mean(axis=(2, 3), keepdims=True).sigmoid(),  # noqa: B023
-                lambda: uopc.cat(conv(a, c, f"w{i}"), b, axis=1)[:, c // 2 : c // 2 + c],  # noqa: B023
-                lambda: conv(a, c, f"w{i}").flip(3) - b,  # noqa: B023
-            ])()
-        )  # fmt: skip
+        values.append(r.choice(IMAGES)(a, b, i))
     return values[-1]
 
 
