@@ -7,10 +7,9 @@ from uopc.errors import Unsupported
 from uopc.exporting.exported import Exported
 from uopc.ir.builder.operands import variable
 from uopc.ir.core import bounds, dtypes
-from uopc.ir.core.ops import Op, Ops
+from uopc.ir.core.ops import GroupOp, Op, Ops
 from uopc.ir.core.uop import UOp, intern
 
-_COMPARISONS = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
 _LEAST, _MOST = dtypes.index.bounds
 
 
@@ -28,7 +27,8 @@ def expression(size: Dim, f: Exported) -> UOp:
         if op is Ops.CONST:
             made.append(intern(op, dtypes.index, (), int(known or 0)))
             continue
-        boolean = op in _COMPARISONS or (bool(src) and all(s.dtype.kind == "bool" for s in src))
+        bools = bool(src) and all(s.dtype.kind == "bool" for s in src)
+        boolean = op in GroupOp.Comparison or bools
         made.append(intern(op, dtypes.bool_ if boolean else dtypes.index, src))
         _check(made[-1], size)
     return made[-1]

@@ -36,7 +36,7 @@ def is_function(u: UOp) -> bool:
 
 def chain(u: UOp) -> Chain:
     """A node as operations; a function as `decompose` expresses it."""
-    if u.op.chain is not None and u.dtype.is_float:
+    if u.op.chain is not None and is_function(u):
         return u.op.chain[u.dtype.bits == 64]
     cycles = latency(u)
     return Chain(int(cycles > 0), int(u.op in MULTIPLICATIONS), int(u.op in DIVISIONS), cycles)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from uopc.ir.core import dtypes, ranges
-from uopc.ir.core.ops import DOTS, Op, Ops
+from uopc.ir.core.ops import DOTS, GroupOp, Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.arithmetic import DIVISIONS, chain, is_function, latency
 from uopc.ir.nest.contractions import term
@@ -19,15 +19,14 @@ from uopc.ir.nest.outline import OUTSIDE, Accumulator, Held, Outline, Unit, Unit
 from uopc.ir.nest.places import Places, is_loop
 from uopc.ir.nest.references import COPIES, References
 
-_COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
 _QUOTIENTS = frozenset((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD))
 _KINDS: dict[Op, UnitKind] = {
-    **dict.fromkeys(_COMPARISONS, "compare"), **dict.fromkeys(DIVISIONS, "div"),
+    **dict.fromkeys(GroupOp.Comparison, "compare"), **dict.fromkeys(DIVISIONS, "div"),
     **dict.fromkeys(_QUOTIENTS, "quotient"), Ops.DOT4: "dot4", Ops.DOT2: "dot2",
 }  # fmt: skip
 # Operations on indices that an address does not take in; it takes sums and products.
 _INDEX_OPS = frozenset((
-    *_COMPARISONS, *_QUOTIENTS, Ops.WHERE, Ops.MIN, Ops.MAX, Ops.AND, Ops.OR, Ops.CAST,
+    *GroupOp.Comparison, *_QUOTIENTS, Ops.WHERE, Ops.MIN, Ops.MAX, Ops.AND, Ops.OR, Ops.CAST,
 ))  # fmt: skip
 _JOINS = frozenset((Ops.AND, Ops.OR, Ops.NEG))  # of conditions
 _DOT_BITS = 32  # of a lane of DOT4 and DOT2
@@ -81,7 +80,7 @@ class _Walk:
     # ------------------------------------------------------------ operations
     def _is_condition(self, u: UOp) -> bool:
         """True for a comparison of indices, and for what joins such comparisons."""
-        if u.op in _COMPARISONS:
+        if u.op in GroupOp.Comparison:
             return u.src[0].dtype.scalar is dtypes.index
         joins = u.op in _JOINS and u.dtype.kind == "bool"
         return joins and any(s in self._conditions for s in u.src)
@@ -100,8 +99,7 @@ class _Walk:
             self._add(u, "div", bits, c.divisions)
             self._since[u] = before + c.cycles
             return
-        widest = max([_bits(s) for s in u.src], default=bits)
-        widest = max(widest, bits)
+        widest = max([bits, *map(_bits, u.src)])
         self._since[u] = before + latency(u)
         if self._joins_a_sum(u):
             self._add(u, "fmul", bits)

@@ -12,15 +12,13 @@ from collections.abc import Container, Iterable
 from uopc.forks import cached_property
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.arena import memo_last
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.arithmetic import expansion, is_arithmetic
 from uopc.ir.nest.contractions import Contraction, find_contraction
 from uopc.ir.nest.loops import by_axis, length_of
-
-_COMPARISONS = frozenset((Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE))
 
 
 class Nest:
@@ -46,7 +44,7 @@ class Nest:
             op = u.op
             if op in lists:
                 lists[op].append(u)
-            elif op in _COMPARISONS and u.src[0].dtype.scalar is dtypes.index:
+            elif op in GroupOp.Comparison and u.src[0].dtype.scalar is dtypes.index:
                 self.comparisons.append(u)
             enter(ranges.ranges(u))
             if u.dtype.lanes > 1:
