@@ -61,9 +61,12 @@ def changed(
     `stored`: all values that have storage so far."""
     found: dict[UOp, bool] = {}
     known: dict[UOp, frozenset[UOp]] = {}  # program -> the values that change
+    places = {u: i for i, u in enumerate(order)}
     asked = 0
-    for group in _groups({u: d.readers for u, d in doubts.items()}):
-        near = _neighbours(group, doubts, order, stored)
+    for group in _groups(doubts):
+        if len(group) > MOST_TOGETHER:
+            continue
+        near = _neighbours(group, doubts, places, stored)
         if near is None:
             continue
         if near.program not in known:
@@ -78,31 +81,37 @@ def changed(
     return found
 
 
-def _groups(doubts: Mapping[UOp, set[UOp]]) -> Iterator[list[UOp]]:
+def _groups(doubts: Mapping[UOp, Doubt]) -> Iterator[list[UOp]]:
     """The values in doubt, those together that share a kernel."""
-    of: dict[UOp, list[UOp]] = {}
-    for u, readers in doubts.items():
-        joined = [u]
-        for g in {id(g): g for r in (u, *readers) if (g := of.get(r)) is not None}.values():
-            joined += [v for v in g if v not in joined]
-        for v in joined:
-            for r in (v, *doubts[v]):
-                of[r] = joined
-    yield from {id(g): g for u, g in of.items() if u in doubts}.values()
+    inside: dict[UOp, list[UOp]] = {}  # reader -> the values in doubt in its kernel
+    for u, doubt in doubts.items():
+        for r in (u, *doubt.readers):
+            inside.setdefault(r, []).append(u)
+    seen: set[UOp] = set()
+    for u in doubts:
+        if u in seen:
+            continue
+        seen.add(u)
+        group = [u]
+        for v in group:  # which grows
+            for r in (v, *doubts[v].readers):
+                more = [w for w in inside.pop(r, ()) if w not in seen]
+                seen.update(more)
+                group += more
+        yield group
 
 
 def _neighbours(
-    group: list[UOp], doubts: Mapping[UOp, Doubt], order: Sequence[UOp],
+    group: list[UOp], doubts: Mapping[UOp, Doubt], places: Mapping[UOp, int],
     stored: Mapping[UOp, str],
 ) -> Neighbours | None:  # fmt: skip
-    """The program of a group of values; None if it is too large, or has sizes that vary."""
+    """The program of a group of values; None if it is too large, or has sizes that vary. `places`:
+    of each value in the order of the graph."""
     members = set(group)
     readers = set[UOp]().union(*[doubts[u].readers for u in group]) - members
-    if len(group) > MOST_TOGETHER:
-        return None
     roots = {u.src[1] if u.op is Ops.STORE else u for u in readers}
     inner = members | roots
-    sorted_roots = [u for u in order if u in roots]
+    sorted_roots = sorted([u for u in roots if u in places], key=places.__getitem__)
     nodes: dict[UOp, None] = {}
 
     def is_leaf(u: UOp) -> bool:
