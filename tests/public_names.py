@@ -17,9 +17,9 @@ import uopc
 import uopc.numpy as unp
 from tests import ROOT
 from uopc.config import Options
-from uopc.forks import cached_property
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op
+from uopc.ir.forks import cached_property
 from uopc.ir.rewrite.engine import EndlessRewriteError
 from uopc.numpy import namespace
 from uopc.numpy.array import Array

@@ -80,14 +80,14 @@ def imports(path):
 # Areas in order: a file imports its own area and those before it. Areas of one line do not know
 # each other. A function-level or typing-only import counts as any other.
 HOUSE = (
-    ("errors", "forks"), ("ir",), ("config", "target"), ("cost",), ("tensor", "passes", "backends"),
+    ("errors",), ("ir",), ("config", "target"), ("cost",), ("tensor", "passes", "backends"),
     ("derivatives",), ("sparse",),
     ("cache", "dump"), ("program",), ("search",),
     ("driver",), ("distributed",), ("exporting",), ("numpy",), ("files", "tracing"),
     ("",), ("onnx",), ("cli",), ("__main__",),
 )  # fmt: skip
 IR = (
-    ("core",), ("index", "text"), ("devices",), ("builder",), ("nest",), ("rewrite",),
+    ("forks",), ("core",), ("index", "text"), ("devices",), ("builder",), ("nest",), ("rewrite",),
     ("symbolic",), ("verify",), ("interpret",),
 )  # fmt: skip
 # Any pass may import these; no pass imports another pass.
@@ -295,7 +295,7 @@ def test_a_wing_is_imported_alone(wing):
     assert found <= allowed, f"{wing} imports {found - allowed}"
 
 
-MOST_ENTRIES = 25
+MOST_ENTRIES = 24
 
 
 def test_a_folder_can_be_read_at_a_glance():

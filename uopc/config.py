@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uopc import forks
 from uopc.errors import UserError
+from uopc.ir import forks
 
 MOST_THREADS = 4096
 AUTO = "auto"  # a folder of this user: see `cache_folder`

@@ -8,9 +8,10 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from uopc import forks, target
+from uopc import target
 from uopc.backends import tile_permission
 from uopc.errors import UserError
+from uopc.ir import forks
 from uopc.target import Target
 
 MOST_CORES = 256  # the most threads that share a launch

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from uopc.forks import cached_property
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 from uopc.ir.index import closed
 from uopc.ir.index.closed import Instruction
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from uopc import forks
+from uopc.ir import forks
 from uopc.ir.core import arena
 
 COUNTERS = (

@@ -17,10 +17,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uopc import forks
 from uopc.cache import statistics
 from uopc.cache.disk import Missing, Unusable, check_file, opened
-from uopc.forks import cached_property
+from uopc.ir import forks
+from uopc.ir.forks import cached_property
 
 if TYPE_CHECKING:  # sqlite is imported where there is a database
     import sqlite3

@@ -8,12 +8,12 @@ value (movement, storage, loads) stand for the value. Other new nodes get new na
 
 from __future__ import annotations
 
-from uopc.forks import cached_property
 from uopc.ir.core import walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 from uopc.ir.text.printer import Namer
 
 # Ops that forward their first operand's value. An AFTER forwards the value that its effect stored.

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uopc.forks import cached_property
 from uopc.ir.core.data.files import Stamp
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 from uopc.program.described import Description, Made
 
 if TYPE_CHECKING:  # a model that an earlier process loaded is not read

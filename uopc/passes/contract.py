@@ -10,11 +10,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from uopc.config import Options
-from uopc.forks import cached_property
 from uopc.ir.builder.programs import Schedule
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.levels import Level
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.target import Target
 

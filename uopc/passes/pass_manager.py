@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uopc.errors import Error, InvalidIR, UserError
-from uopc.forks import cached_property
 from uopc.ir.builder import rebuild
 from uopc.ir.builder.programs import Schedule, Scheduled
 from uopc.ir.core import dtypes, shapes, storage, walk
@@ -24,6 +23,7 @@ from uopc.ir.core.levels import INDEXED, KERNEL, LINEAR, PROGRAM, TENSOR, Level
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import Fired, tracing, untraced
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.forks import cached_property
 from uopc.ir.index import size_conditions
 from uopc.ir.index.size_conditions import SizeCondition
 from uopc.passes import PIPELINE

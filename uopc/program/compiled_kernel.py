@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 from uopc.backends import in_place
 from uopc.backends.llvm import scratch
 from uopc.backends.plan import Dims3
-from uopc.forks import cached_property
 from uopc.ir.core import bounds, storage
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 
 if TYPE_CHECKING:  # a program from a cache needs no pass
     from uopc.passes.pass_manager import Lowered

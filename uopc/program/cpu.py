@@ -16,8 +16,8 @@ from uopc.backends.llvm import jit
 from uopc.backends.plan import Plan
 from uopc.cache.disk import DiskCache
 from uopc.errors import InvalidIR
-from uopc.forks import cached_property
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 from uopc.program.artifact import Artifact
 from uopc.program.backend import Backend
 from uopc.program.cached import key, record

@@ -10,13 +10,13 @@ from uopc.backends.cpu.arguments import out_labels
 from uopc.backends.plan import Plan, Pointer
 from uopc.backends.plan import PlannedLaunch as Planned
 from uopc.errors import UserTypeError
-from uopc.forks import cached_property
 from uopc.ir.core import shapes, storage
 from uopc.ir.core.args import Opt
 from uopc.ir.core.data import blocks
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 from uopc.ir.text.columns import columns
 from uopc.program import by_hand
 from uopc.program.source import ProgramSource

@@ -21,13 +21,13 @@ from uopc.backends.plan import Exchange, Plan
 from uopc.cache import statistics
 from uopc.cache.disk import DiskCache
 from uopc.errors import Unsupported, UserTypeError
-from uopc.forks import cached_property
 from uopc.ir.builder import file_parts, pytrees, tree_code
 from uopc.ir.builder.pytrees import Structure
 from uopc.ir.core import shapes
 from uopc.ir.core.arena import arena
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import Fingerprint, fingerprint
+from uopc.ir.forks import cached_property
 from uopc.program import constants
 from uopc.program.artifact import Artifact
 from uopc.program.backend import Backend, backend_of, machine_of

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from uopc import config
 from uopc.backends import detect
 from uopc.errors import UserError, UserTypeError
-from uopc.forks import cached_property
 from uopc.ir.builder import primitives, pytrees, rebuild
 from uopc.ir.builder.pytrees import LaidOut, Structure
 from uopc.ir.core import dtypes, walk
@@ -21,6 +20,7 @@ from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, as_made, intern
+from uopc.ir.forks import cached_property
 from uopc.program.graph.facts import GraphFacts, facts_of
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind

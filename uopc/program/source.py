@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uopc.forks import cached_property
+from uopc.ir.forks import cached_property
 from uopc.program.backend import Backend
 from uopc.program.request import Request, lower
 from uopc.target import Target

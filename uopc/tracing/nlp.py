@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from uopc.derivatives import transforms
 from uopc.errors import UserError, UserTypeError
-from uopc.forks import cached_property
 from uopc.ir.builder import leaves, movement, pytrees
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import show
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 from uopc.program.program import Program
 from uopc.sparse import transforms as sparse_transforms
 from uopc.sparse.sparsity import FORMATS, Format, Places, Sparse

@@ -30,7 +30,6 @@ from tests.backends.cpu.plans import (
     muladd_plan,
     program,
 )
-from uopc import forks
 from uopc.backends import detect
 from uopc.backends.cpu import native, pool
 from uopc.backends.cpu.callables import ProgramBase, make_callable
@@ -44,6 +43,7 @@ from uopc.backends.plan import (
     ResultArray,
     Scalar,
 )  # fmt: skip
+from uopc.ir import forks
 from uopc.passes.analysis import thresholds
 
 

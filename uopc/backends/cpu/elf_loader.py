@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from uopc import config, forks
+from uopc import config
 from uopc.backends import elf
 from uopc.backends.cpu import perf_map
 from uopc.errors import InvalidIR, Unsupported
+from uopc.ir import forks
 
 # External functions that generated code may call: LLVM's code generator inserts memory moves. Calls
 # of anything else, above all of libm, are defects of the emitter.

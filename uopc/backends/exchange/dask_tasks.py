@@ -27,9 +27,9 @@ from uopc.backends.exchange.mesh_runner import MeshRunner
 from uopc.backends.exchange.sharded_array import ShardedArray
 from uopc.backends.plan import AnyArray, Cut, Exchange, value_of
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.forks import cached_property
 from uopc.ir.core import dtypes
 from uopc.ir.devices import parts, traffic
+from uopc.ir.forks import cached_property
 from uopc.ir.interpret import exchanges
 
 Values = Mapping[str, int]

@@ -32,9 +32,9 @@ from uopc.backends.exchange.rank_call import RankCall
 from uopc.backends.exchange.sharded_array import ShardedArray, ShardLayout, layout
 from uopc.backends.plan import AnyArray, Plan
 from uopc.errors import UserError
-from uopc.forks import cached_property
 from uopc.ir.devices import parts
 from uopc.ir.devices.mesh import show
+from uopc.ir.forks import cached_property
 
 if TYPE_CHECKING:  # mpi4py starts MPI when it is imported
     from uopc.backends.exchange.ranks import Ranks

@@ -17,8 +17,8 @@ import numpy as np
 from uopc.backends.exchange.device_call import Action, ExchangeStep, Started
 from uopc.backends.plan import AnyArray, Exchange
 from uopc.errors import UserError
-from uopc.forks import cached_property
 from uopc.ir.devices.mesh import Mesh
+from uopc.ir.forks import cached_property
 
 STUCK = 75  # the exit code of a job that the watchdog ends
 COMPILE = 600.0  # seconds that a compile may take besides the timeout

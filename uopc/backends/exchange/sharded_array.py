@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from uopc.errors import UserError, UserTypeError
-from uopc.forks import cached_property
 from uopc.ir.devices import parts
 from uopc.ir.devices.mesh import Mesh, PartitionSpec, Spec, show, written
+from uopc.ir.forks import cached_property
 
 Array = parts.Array
 

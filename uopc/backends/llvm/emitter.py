@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from uopc.backends.kernel_text import KernelText
 from uopc.backends.llvm import scratch
 from uopc.backends.llvm.types import constant, llvm_type, memory_type
-from uopc.forks import cached_property
 from uopc.ir.core import storage
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 
 
 class OpenLoop:

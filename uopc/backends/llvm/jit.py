@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from uopc import forks
 from uopc.backends import detect
 from uopc.errors import InvalidIR
+from uopc.ir import forks
 
 # LLVM's level of optimisation: what it costs and gains is in docs/lab/llvm_effort.md.
 EFFORT = 2

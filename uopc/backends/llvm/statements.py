@@ -13,13 +13,13 @@ from uopc.backends.llvm.control import ControlEmitter
 from uopc.backends.llvm.emitter import Emitter
 from uopc.backends.llvm.instructions import ALU, conversion, lane, two_vectors
 from uopc.backends.llvm.types import constant, llvm_type, memory_type, suffix
-from uopc.forks import cached_property
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.calls import function_statements
 from uopc.ir.core.data.blocks import LINE
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 from uopc.ir.index import affine
 
 

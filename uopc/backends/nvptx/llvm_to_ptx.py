@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from uopc import forks
 from uopc.backends.llvm.jit import parsed, target_machine
 from uopc.backends.nvptx.kernel import TRIPLE
 from uopc.errors import InvalidIR
+from uopc.ir import forks
 from uopc.target import Target
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from uopc.errors import InvalidIR
-from uopc.forks import cached_property
 from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.args import RangeArg
@@ -17,6 +16,7 @@ from uopc.ir.core.calls import written_slot
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import arguments, outer_ranges, storage_root
 from uopc.ir.core.uop import UOp, intern, set_origin
+from uopc.ir.forks import cached_property
 
 
 @dataclass(frozen=True)

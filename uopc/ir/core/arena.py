@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from uopc import forks
+from uopc.ir import forks
 
 Key = tuple[Any, ...]
 # key -> node (strong, made inside an arena) or Ref (weak). `uop.intern` looks here.

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from uopc.forks import cached_property
 from uopc.ir.builder import index_maps
 from uopc.ir.core import bounds, ranges, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 from uopc.ir.index import affine
 from uopc.ir.nest.loops import trips
 

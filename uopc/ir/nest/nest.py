@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from uopc.forks import cached_property
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.arena import memo_last
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 from uopc.ir.index import affine
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.arithmetic import expansion, is_arithmetic

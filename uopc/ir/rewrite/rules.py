@@ -30,12 +30,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from uopc.errors import InvalidIR
-from uopc.forks import cached_property
 from uopc.ir.builder.fold import like, make, same_kind
 from uopc.ir.core import bounds, dtypes, intervals
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.forks import cached_property
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.ir.rewrite.pattern import Rule, UPat, as_upat, caller, variables_of
 

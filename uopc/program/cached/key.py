@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from uopc import config, forks
+from uopc import config
 from uopc.backends import detect
 from uopc.cache.disk import DiskCache
+from uopc.ir import forks
 from uopc.ir.core.data.files import Stamp
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.devices.device import named

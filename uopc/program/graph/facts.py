@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from uopc.forks import cached_property
 from uopc.ir.core import walk
 from uopc.ir.core.arena import memo_last
 from uopc.ir.core.level_of import level_of
@@ -10,6 +9,7 @@ from uopc.ir.core.levels import TENSOR, Level
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.device import NAMING, named, names_one
+from uopc.ir.forks import cached_property
 from uopc.ir.index import size_conditions
 
 

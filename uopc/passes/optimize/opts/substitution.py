@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from uopc.forks import cached_property
 from uopc.ir.builder import alu, index_maps, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.forks import cached_property
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.contractions import PRODUCTS
 from uopc.ir.nest.loops import by_axis
