@@ -26,7 +26,7 @@ from uopc.backends.c.names import identifier
 from uopc.cli import main as cli
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.exporting import export, shared_library
-from uopc.exporting.archive import archive
+from uopc.exporting.object_code import archive
 
 CC = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
 CXX = shutil.which("g++") or shutil.which("clang++")

@@ -23,11 +23,10 @@ from uopc.exporting import (
     self_test,
     wasm,
 )
-from uopc.exporting.archive import archive
 from uopc.exporting.exported import Exported, lowered_for, request_for
 from uopc.exporting.header import header
 from uopc.exporting.load import ExportedFunction
-from uopc.exporting.object_code import object_file
+from uopc.exporting.object_code import archive, object_file
 from uopc.exporting.shared_library import shared
 from uopc.exporting.source import source
 from uopc.ir.builder import checks

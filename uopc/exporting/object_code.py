@@ -1,8 +1,11 @@
-"""LLVM IR of a function to export → a self-contained object file."""
+"""LLVM IR of a function to export → a self-contained object file; object files → a static library.
+"""
 
 from __future__ import annotations
 
 import re
+import struct
+from collections.abc import Mapping
 from typing import Any
 
 from uopc.backends import elf
@@ -14,6 +17,8 @@ from uopc.exporting.exported import Exported, bits
 
 # Arithmetic that a processor lacks: every compiler for ARM links a library with these.
 _COMPILERS_OWN = re.compile(r"__aeabi_(?!mem)\w+")
+_ARCHIVE = b"!<arch>\n"
+_HEAD = 60  # bytes before the content of a member of an archive
 
 
 def object_file(f: Exported) -> bytes:
@@ -56,3 +61,39 @@ def _join(module: Any, machine: Any) -> None:
         passes.add_loop_unroll_pass()
         passes.add_simplify_cfg_pass()
         passes.run(module, builder)
+
+
+# ---------------------------------------------------------------- static libraries
+def archive(members: Mapping[str, bytes]) -> bytes:
+    """A static library of object files by name, with an index of symbols, like those of `ar rcs`;
+    without times and owners."""
+    names, places = b"", {}
+    for name in members:
+        places[name] = len(names)
+        names += name.encode() + b"/\n"
+    index = [
+        (s.name, i)
+        for i, data in enumerate(members.values())
+        for s in (wasm if data.startswith(wasm.MAGIC) else elf).read(data).symbols
+        if s.is_global
+    ]
+    text = b"".join([name.encode() + b"\0" for name, _ in index])
+    at = len(_ARCHIVE) + _HEAD + _even(4 + 4 * len(index) + len(text)) + _HEAD + _even(len(names))
+    offsets = []
+    for data in members.values():
+        offsets.append(at)
+        at += _HEAD + _even(len(data))
+    numbers = [len(index), *[offsets[i] for _, i in index]]
+    symbols = struct.pack(f">{len(numbers)}I", *numbers) + text
+    parts = [_member("/", symbols), _member("//", names)]
+    parts += [_member(f"/{places[name]}", data) for name, data in members.items()]
+    return _ARCHIVE + b"".join(parts)
+
+
+def _even(n: int) -> int:
+    return n + n % 2
+
+
+def _member(name: str, data: bytes) -> bytes:
+    head = f"{name:<16}{0:<12}{0:<6}{0:<6}{'644':<8}{len(data):<10}`\n".encode()
+    return head + data + b"\n" * (len(data) % 2)

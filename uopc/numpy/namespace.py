@@ -11,9 +11,9 @@ from uopc.numpy.creation import *
 from uopc.numpy.diagonals import *
 from uopc.numpy.dtype_functions import *
 from uopc.numpy.dtype_functions import BY_NAME as _BY_NAME
+from uopc.numpy.dtype_functions import __array_namespace_info__
 from uopc.numpy.elementwise import *
 from uopc.numpy.elementwise import FUNCTIONS as _FUNCTIONS
-from uopc.numpy.info import __array_namespace_info__
 from uopc.numpy.joining import *
 from uopc.numpy.manipulation import *
 from uopc.numpy.products import *

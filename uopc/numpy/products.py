@@ -10,8 +10,8 @@ from uopc.ir.builder.movement import normal_axis
 from uopc.ir.core import shapes
 from uopc.numpy.array import promoted, same_kind, uop_of
 from uopc.tensor import table
-from uopc.tensor.einsum import einsum as _einsum
 from uopc.tensor.matrices import products
+from uopc.tensor.matrices.einsum import einsum as _einsum
 from uopc.tensor.signals import convolution
 
 __all__ = [

@@ -30,7 +30,7 @@ def gemm(n: Node) -> UOp:
 @op("Einsum")
 def einsum(n: Node) -> UOp:
     """A sum of products by its equation."""
-    from uopc.tensor.einsum import einsum as made
+    from uopc.tensor.matrices.einsum import einsum as made
 
     return made(n.attr("equation", ""), *n.all())
 

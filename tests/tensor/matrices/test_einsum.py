@@ -11,7 +11,7 @@ import uopc
 import uopc.numpy as unp
 from uopc import dtypes
 from uopc.ir.interpret.interpreter import evaluate
-from uopc.tensor.einsum import einsum
+from uopc.tensor.matrices.einsum import einsum
 
 
 def params(arrays):
