@@ -14,9 +14,9 @@ from collections import defaultdict
 from uopc.cost import vectors
 from uopc.cost.machine import MachineFacts
 from uopc.cost.traffic import traffic_cycles
+from uopc.ir.nest.arithmetic import is_shared
 from uopc.ir.nest.outline import OUTSIDE, Accumulator, Body, Outline, Reference
 
-SUMS_SIDE_BY_SIDE = 8  # from which on the copies of a sum share an accumulator: pass expand
 _GUARD, _QUOTIENT = 14.0, 5.0  # instructions of a guard that is no mask, of an integer division
 _MOST_PER_CYCLE, _LEAST_PER_CYCLE = 4.0, 2.0  # instructions of vector arithmetic
 
@@ -202,7 +202,7 @@ def _is_strided(r: Reference) -> bool:
 
 def _is_shared(a: Accumulator, m: MachineFacts) -> bool:
     """True if the copies of a sum add to one accumulator: the registers would not do for all."""
-    return a.fused and a.sums >= SUMS_SIDE_BY_SIDE and 2 * a.sums * a.copies >= m.registers
+    return a.fused and is_shared(a.sums, a.copies, m.registers)
 
 
 def _chain_cycles(body: Body, units: _Units, is_inner: bool, m: MachineFacts) -> float:

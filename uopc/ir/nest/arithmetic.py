@@ -8,6 +8,8 @@ from uopc.ir.core.uop import UOp
 
 MULTIPLICATIONS = frozenset((Ops.MUL, Ops.MULACC))
 DIVISIONS = frozenset((Ops.FDIV, Ops.RECIPROCAL, Ops.SQRT))
+# Fewest sums of a loop whose chains hide each other's latency, of 4 to 6 cycles.
+SIDE_BY_SIDE = 8
 
 
 def is_arithmetic(u: UOp) -> bool:
@@ -32,6 +34,12 @@ def latency(u: UOp) -> int:
 def is_function(u: UOp) -> bool:
     """True for a function of floats that `decompose` expresses by a chain of operations."""
     return u.op.chain is not None and u.dtype.is_float
+
+
+def is_shared(sums: int, copies: int, registers: int) -> bool:
+    """True if the copies of a sum of products are added to one accumulator: `sums` beside each
+    other hide their latency, and there are too few registers for all copies."""
+    return sums >= SIDE_BY_SIDE and 2 * sums * copies >= registers
 
 
 def chain(u: UOp) -> Chain:

@@ -20,9 +20,6 @@ ISSUE_WIDTH: Final = 3
 SHORTEST_STRETCH: Final = 64  # statements
 LONGEST_STRETCH: Final = 512
 
-# Fewest sums of a loop whose chains hide each other's latency, of 4 to 6 cycles.
-SIDE_BY_SIDE = 8
-
 # Loops change places only where what the kernel writes fits the second-level cache.
 CROSSED_BYTES = 1 << 20
 # A loop that chooses among values becomes copies if it is at most this long.

@@ -32,9 +32,9 @@ from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.nest.arithmetic import is_shared
 from uopc.passes.analysis.lanes import splat
 from uopc.passes.analysis.loops import combined, ended
-from uopc.passes.analysis.op_costs import SIDE_BY_SIDE
 from uopc.passes.contract import Context
 from uopc.passes.expand.stores_together import together
 from uopc.passes.expand.widen import widened
@@ -221,8 +221,7 @@ class _Expansion:
         target = self.context.target
         kinds = _COPIED if target.gpu is None else (*_COPIED, "lane")
         beside = math.prod([ranges.length(r) for r in ranges.ranges(u) if r.arg.kind in kinds])
-        crowded = target.gpu is not None or 2 * beside * len(bodies) >= target.registers
-        return beside >= SIDE_BY_SIDE and crowded
+        return is_shared(beside, len(bodies), 0 if target.gpu is not None else target.registers)
 
     def _in_words(self, u: UOp, bodies: list[UOp], lanes: int) -> list[Sums | None]:
         """The bodies of a sum along lanes, with neighbours added up; None if they are no products

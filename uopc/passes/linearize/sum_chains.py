@@ -16,7 +16,7 @@ from collections import Counter
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.passes.analysis.op_costs import SIDE_BY_SIDE
+from uopc.ir.nest.arithmetic import SIDE_BY_SIDE
 
 
 def accumulating(order: list[UOp], gpu: bool) -> dict[UOp, UOp]:
