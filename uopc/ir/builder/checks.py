@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ from uopc.errors import Error, UserError, UserTypeError
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
+
+T = TypeVar("T")
 
 
 def element_dtype(dtype: Any) -> DType:
@@ -78,22 +80,21 @@ def number(who: str, value: Any) -> float:
 
 def integer(who: str, name: str, value: Any) -> int:
     """The value as an int; UserTypeError otherwise."""
-    try:
-        return operator.index(value)
-    except TypeError as error:
-        if isinstance(error, Error):  # of a traced array: says what to do
-            raise
-        raise UserTypeError(f"{who}: {name} must be an integer, got {value!r}") from None
+    return _converted(operator.index, who, f"{name} must be an integer", value)
 
 
 def sequence(who: str, name: str, value: Any) -> tuple[Any, ...]:
     """The elements of the value; UserTypeError for an object without elements."""
+    return _converted(tuple, who, f"{name} must be a sequence", value)
+
+
+def _converted(convert: Callable[[Any], T], who: str, rule: str, value: Any) -> T:
     try:
-        return tuple(value)
+        return convert(value)
     except TypeError as error:
-        if isinstance(error, Error):
+        if isinstance(error, Error):  # of a traced array: says what to do
             raise
-        raise UserTypeError(f"{who}: {name} must be a sequence, got {value!r}") from None
+        raise UserTypeError(f"{who}: {rule}, got {value!r}") from None
 
 
 def nodes(who: str, values: Sequence[Any]) -> None:
