@@ -11,18 +11,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from uopc.backends.cpu.arguments import BoundArguments, bind, shape_of
+from uopc.backends.cpu.bounded_cache import BoundedMap
+from uopc.backends.plan import (
+    AnyArray,
+    Argument,
+    DimValue,
+    Plan,
+    ResultArray,
+    Shape,
+    Variable,
+    value_of,
+)  # fmt: skip
 from uopc.dump.files import read_bytes
-from uopc.errors import UserError, UserTypeError
+from uopc.errors import UserError
 from uopc.exporting import manifest
 from uopc.ir.builder import checks
 from uopc.ir.core import dtypes
 from uopc.ir.core.data.blocks import aligned, new_array
-from uopc.ir.index import closed
+from uopc.ir.index.closed import Instruction
 
-_Array = npt.NDArray[Any]
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int)
 _ASKS = ctypes.CFUNCTYPE(ctypes.c_void_p)  # returns the version for this processor
 
@@ -45,137 +53,89 @@ class ExportedFunction:
     def __init__(self, promised: Mapping[str, Any], function: Any, memory: object = None) -> None:
         self.manifest = promised
         self._function, self._memory = function, memory
-        self._arrays = list(promised["arrays"])
-        self._dtypes = [dtypes.by_name(a["dtype"]).numpy for a in self._arrays]
+        self._plan = _plan(promised)
         self._serial = (None, None) if promised["threads"] > 1 else ()  # the parts in order
-        self._inputs = [a["name"] for a in self._arrays if a["input"]]
-        self._sizes = {d["name"]: d for d in promised["dimensions"]}
+        self._known: BoundedMap[Any, dict[str, int]] = BoundedMap()
 
     def __repr__(self) -> str:
-        return f"<uopc.ExportedFunction {self.manifest['name']}({', '.join(self._inputs)})>"
+        inputs = ", ".join([a.name for a in self._plan.arguments])
+        return f"<uopc.ExportedFunction {self._plan.name}({inputs})>"
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
-        """The results, in the structure of the graph. Raises the errors of a Program's call."""
-        given = self._bound(arrays, named)
-        values = self._values(given, named)
-        passed = self._prepared(given, values)
-        self._run(passed, values)
-        found = [passed[i] for i in self.manifest["results"]]
-        for number, shape in self.manifest.get("views", {}).items():
-            found[int(number)] = found[int(number)].reshape([_value(d, values) for d in shape])
-        return self._contained(found)
+        """The results, in the structure of the graph. `out=` and errors are those of a Program."""
+        plan, bound = self._plan, bind(self._plan, arrays, named, self._known)
+        shapes = [shape_of(r.shape, bound.values) for r in plan.results]
+        fresh = self._fresh(bound)
+        self._run([*bound.arrays, *fresh], bound.values)
+        return bound.results(plan, shapes, fresh, bound.arrays.__getitem__)
 
     def traced(
         self, arrays: Sequence[Any], named: Mapping[str, Any]
-    ) -> tuple[list[_Array], list[_Array], dict[str, int]]:
+    ) -> tuple[list[AnyArray], list[AnyArray], dict[str, int]]:
         """Call the function. Return the arrays before and after the call, and the sizes."""
-        given = self._bound(arrays, named)
-        values = self._values(given, named)
-        passed = [a.copy() for a in self._prepared(given, values)]
+        bound = bind(self._plan, arrays, dict(named), self._known)
+        passed = [a.copy() for a in [*bound.arrays, *self._fresh(bound)]]
         before = [a.copy() for a in passed]
-        self._run(passed, values)
-        return before, passed, values
+        self._run(passed, bound.values)
+        return before, passed, bound.values
 
-    def _run(self, passed: Sequence[_Array], values: Mapping[str, int]) -> None:
-        """Call the function. UserError if it refuses a size."""
-        work = aligned(self.manifest["work"]["bytes"])
+    def _fresh(self, bound: BoundArguments) -> list[AnyArray]:
+        """The arrays of results that need memory: from `out=` where given. A length below 0 is a
+        condition that the function refuses."""
+        made = []
+        for r, out in zip(self._plan.results, bound.outs, strict=True):
+            if r.source is None:
+                shape = [max(0, n) for n in shape_of(r.shape, bound.values)]
+                made.append(new_array(shape, r.dtype) if out is None else out)
+        return made
+
+    def _run(self, passed: Sequence[AnyArray], values: Mapping[str, int]) -> None:
+        """Call the function. UserError if it refuses the sizes."""
+        work = aligned(value_of(self._plan.arena_bytes, {}))
         pointers = [a.ctypes.data for a in passed]
-        sizes = [values[name] for name in self._sizes]
+        sizes = [values[v.name] for v in self._plan.variables]
         code = self._function(
             *map(ctypes.c_void_p, pointers), *map(ctypes.c_int64, sizes),
             ctypes.c_void_p(work.ctypes.data), *self._serial,
         )  # fmt: skip
-        if code:
-            raise UserError(self._refused(code, values))
-
-    def _error(self, text: str) -> str:
-        return f"{self.manifest['name']}: {text}"
-
-    def _bound(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs by name."""
-        names, wanted = self._inputs, ", ".join(self._inputs) or "none"
-        if len(arrays) > len(names):
-            raise UserTypeError(self._error(f"expected {wanted}, got {len(arrays)} arrays"))
-        given = dict(zip(names, arrays))
-        for name, value in named.items():
-            if name in given:
-                raise UserTypeError(self._error(f"{name} is given twice"))
-            if name in names:
-                given[name] = value
-            elif name not in self._sizes:
-                raise UserTypeError(self._error(f"unknown input {name!r}; choose {wanted}"))
-        if missing := [n for n in names if n not in given]:
-            raise UserTypeError(self._error(f"missing {', '.join(missing)}"))
-        return given
-
-    def _values(self, given: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, int]:
-        """The values of the sizes: from the arrays' shapes, else by name."""
-        values = {n: int(v) for n, v in named.items() if n in self._sizes}
-        for row in self._arrays:
-            for d, n in zip(row["shape"], np.shape(given.get(row["name"], ()))):
-                if isinstance(d, dict) and len(d["code"]) == 1:
-                    values.setdefault(d["code"][0][1], n)
-        if missing := [n for n in self._sizes if n not in values]:
-            raise UserTypeError(self._error(f"missing {', '.join(missing)}: pass it by name"))
-        return values
-
-    def _prepared(self, given: Mapping[str, Any], values: Mapping[str, int]) -> list[_Array]:
-        """The arrays to pass: the caller's arrays, checked, and new arrays for results."""
-        passed = []
-        for row, dtype in zip(self._arrays, self._dtypes):
-            shape = tuple([_value(d, values) for d in row["shape"]])
-            if not row["input"]:
-                passed.append(new_array([max(0, n) for n in shape], dtype))
-                continue
-            array = np.asarray(given[row["name"]])
-            if array.dtype != dtype or array.shape != shape:
-                wanted, got = f"{dtype}{list(shape)}", f"{array.dtype}{list(array.shape)}"
-                error = UserTypeError if array.dtype != dtype else UserError
-                raise error(self._error(f"{row['name']}: expected {wanted}, got {got}"))
-            if not row["written"]:
-                array = np.require(array, requirements=("C", "A"))
-            elif not (array.flags.c_contiguous and array.flags.writeable and array.flags.aligned):
-                wanted = "pass a contiguous, writable array"
-                raise UserError(self._error(f"{row['name']} is written: {wanted}"))
-            passed.append(array)
-        self._check_apart(passed)
-        return passed
-
-    def _check_apart(self, passed: Sequence[_Array]) -> None:
-        for i, row in enumerate(self._arrays):
-            if row["input"] and row["written"]:
-                for other, array in zip(self._arrays, passed):
-                    if other is not row and np.may_share_memory(passed[i], array):
-                        names = f"{row['name']}, which is written, and {other['name']}"
-                        raise UserError(self._error(f"{names} share memory"))
-
-    def _refused(self, code: int, values: Mapping[str, int]) -> str:
-        """The message for a call that the function refused."""
-        sizes = list(self._sizes.values())
-        if code <= len(sizes):
-            size = sizes[code - 1]
-            bounds = f"{size['low']}..{size['high']}"
-            value = values[size["name"]]
-            return self._error(f"{size['name']} is {value}: {bounds} is allowed")
-        condition = self.manifest["conditions"][code - 1 - len(sizes)]
-        return self._error(f"it must hold that {condition}, with {dict(values)}")
-
-    def _contained(self, results: list[_Array]) -> Any:
-        match self.manifest["structure"]:
-            case "single":
-                return results[0]
-            case "dict":
-                return dict(zip(self.manifest["keys"], results))
-            case "list":
-                return results
-        return tuple(results)
+        if code:  # the number of the size or condition, of which the sizes hold
+            condition = self.manifest["conditions"][code - 1 - len(sizes)]
+            raise UserError(
+                f"{self._plan.name}: it must hold that {condition}, with {dict(values)}"
+            )
 
 
-def _value(d: Any, values: Mapping[str, int]) -> int:
-    if isinstance(d, int):
-        return d
-    code = tuple([(op, known, tuple(src)) for op, known, src in d["code"]])
-    return closed.value(code, values)
+def _plan(promised: Mapping[str, Any]) -> Plan:
+    """The plan of a function by its manifest, without launches. The code checks its conditions."""
+    rows = [
+        (a, dtypes.by_name(a["dtype"]).numpy, _shape(a["shape"])) for a in promised["arrays"]
+    ]
+    views = promised.get("views", {})
+    results = []
+    for number, i in enumerate(promised["results"]):
+        row, dtype, shape = rows[i]
+        shape = _shape(views[str(number)]) if str(number) in views else shape
+        results.append(ResultArray(dtype, shape, i if row["input"] else None))
+    inputs = [Argument(a["name"], t, s, a["written"]) for a, t, s in rows if a["input"]]
+    return Plan(
+        arguments=tuple(inputs),
+        results=tuple(results),
+        launches=(),
+        variables=tuple([Variable(d["name"], d["low"], d["high"]) for d in promised["dimensions"]]),
+        structure=promised["structure"],
+        keys=tuple(promised["keys"]),
+        arena_bytes=promised["work"]["bytes"],
+        threads=promised["threads"],
+        name=promised["name"],
+    )
+
+
+def _shape(dims: Sequence[Any]) -> Shape:
+    return tuple([d if isinstance(d, int) else DimValue(_instructions(d["code"])) for d in dims])
+
+
+def _instructions(code: Sequence[Any]) -> tuple[Instruction, ...]:
+    return tuple([(op, known, tuple(src)) for op, known, src in code])
 
 
 def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
@@ -194,7 +154,7 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
         {'total': array(6.)}
         >>> total(np.arange(9.0))
         Traceback (most recent call last):
-        uopc.errors.UserError: total: n is 9: 1..8 is allowed
+        uopc.errors.UserError: variable 'n' is 9 (from dimension 0 of argument 'x'), expected 1..8
     """
     library = Path(checks.path("load_exported", path)).with_suffix(".so")
     promised = _read_manifest(library.with_suffix(".json"))
