@@ -73,19 +73,18 @@ class LanedSum(Contraction):
         return all([loops.isdisjoint(packing.windows(c.b)) for c in self.each])
 
 
-def choose(s: Scheduler, only_products: bool) -> LanedSum | None:
-    """Schedule a contraction and return the contraction. Return None, with nothing applied, for any
-    other kernel; with `only_products`, for sums that are no plain products, too."""
+def choose(s: Scheduler) -> bool:
+    """Schedule a contraction. Return False, with nothing applied, for any other kernel. Sums that
+    are no plain products have a tile as alternative to the schedule of other kernels."""
     k = s.nest
     c = only_sum(k)
-    if c is not None and only_products and not c.is_plain_product:
-        return None
-    found = c
+    if c is not None and not c.is_plain_product and not s.pick("tile", False, True):
+        return False
     while c is not None and _join_rows(s, k, c):
         k = s.nest
         c = only_sum(k)
     if c is None:
-        return None
+        return False
     plain = c.alive == 1 and not c.adjacent and is_plain(c.a) and is_plain(c.b)
     if plain and c.is_plain_product and column_sums.cut_sum(s, k, c.reduce, c.row, c.lane):
         for _ in range(2):  # the blocks that are added to the sums in memory, and the rest
@@ -98,7 +97,7 @@ def choose(s: Scheduler, only_products: bool) -> LanedSum | None:
         _tile(s, k, c)
     for r, n in _worth_distributing(s.nest):
         s.attempt("DISTRIBUTE", r, n)
-    return found
+    return True
 
 
 # ---------------------------------------------------------------- which reduce is tiled

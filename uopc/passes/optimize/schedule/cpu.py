@@ -6,18 +6,16 @@ built the graph. `STEPS` is the schedule; `uopc.passes.optimize.opts.table` expl
 
 from __future__ import annotations
 
-from uopc.cost.cycles import cycles
-from uopc.cost.machine import machine_of
 from uopc.ir.core import ranges
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.arithmetic import is_arithmetic
-from uopc.ir.nest.describe import outline_of
 from uopc.ir.nest.loops import length_of, trips
 from uopc.passes.analysis import speeds, thresholds
 from uopc.passes.contract import Context
 from uopc.passes.optimize.schedule import (
+    alternatives,
     column_sums,
     contraction,
     cpu_tiles,
@@ -30,7 +28,7 @@ from uopc.passes.optimize.schedule.interleave import interleave
 from uopc.passes.optimize.schedule.lane_costs import is_dear
 from uopc.passes.optimize.schedule.nontemporal import store_past_caches
 from uopc.passes.optimize.schedule.reduce_tiles import tile_beside_lanes
-from uopc.passes.optimize.schedule.scheduler import Scheduler, Step, run
+from uopc.passes.optimize.schedule.scheduler import Scheduler, Step
 from uopc.passes.optimize.schedule.short_rows import copy_thin_rows, unroll_short_reduces
 from uopc.passes.optimize.schedule.stencils import (
     compute_rows_once,
@@ -39,16 +37,12 @@ from uopc.passes.optimize.schedule.stencils import (
 )
 from uopc.passes.optimize.schedule.transposes import copy_crossed, tile_crossed
 
-CLEARLY = 0.9  # of two costs: a smaller difference says nothing
-
 
 class CpuScheduler(Scheduler):
     """Decisions of early steps that later steps read."""
 
     nests = False  # loops were cut into nests of their own
     sums = False  # the kernel is a sum in memory
-    only_products = False  # other sums get no register tile
-    weighed = False  # the register tile is for sums that other schedules may suit better
     lanes = 1  # of a vector of the widest elements
     output: UOp | None = None  # the output loop that gets lanes
     columns = False  # they are summed side by side, neighbours
@@ -64,18 +58,9 @@ class CpuScheduler(Scheduler):
 
 
 def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
-    """Choose the Opts of a kernel, and return them with the kernel after them. A register tile for
-    sums that are no plain products must cost less than the schedule without it."""
-    s = CpuScheduler(kernel, context)
-    tiled = run(STEPS, s)
-    if not s.weighed:
-        return tiled
-    s = CpuScheduler(kernel, context)
-    s.only_products = True
-    other = run(STEPS, s)
-    machine = machine_of(context.target)
-    costs = [cycles(outline_of(made), machine) for _, made in (tiled, other)]
-    return tiled if costs[0] <= CLEARLY * costs[1] else other
+    """Choose the Opts of a kernel, and return them with the kernel after them."""
+    s = alternatives.choose(STEPS, CpuScheduler(kernel, context))
+    return s.opts, s.kernel
 
 
 # ---------------------------------------------------------------- loops outside, threads
@@ -121,10 +106,8 @@ def _multiply_tiles(s: CpuScheduler) -> bool:
 
 
 def _contract(s: CpuScheduler) -> bool:
-    found = contraction.choose(s, s.only_products)
-    if found is None:
+    if not contraction.choose(s):
         return False
-    s.weighed = not found.is_plain_product
     lanes.vectorise_producers(s)
     if any(o.op == "REDUCE_OUT" for o in s.opts):
         lanes.vectorise_nests(s, s.target.lanes(s.nest.element_bits))

@@ -54,7 +54,9 @@ class GpuScheduler(Scheduler):
 
 def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
     """Choose the Opts of a kernel, and return them with the kernel after them."""
-    return run(STEPS, GpuScheduler(kernel, context))
+    s = GpuScheduler(kernel, context)
+    run(STEPS, s)
+    return s.opts, s.kernel
 
 
 # ---------------------------------------------------------------- facts

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Generic, NamedTuple, TypeVar
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
@@ -17,9 +19,25 @@ from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.passes.optimize.opts.table import apply
 from uopc.target import Gpu
 
+Option = TypeVar("Option")
+
+
+class Offer(NamedTuple):
+    """A decision that a step asked for, with its options, the first of which the schedule takes by
+    itself, and the state before that step."""
+
+    name: str
+    options: tuple[Any, ...]
+    step: int
+    before: Scheduler
+
 
 class Scheduler:
     """The Opts chosen so far, and the kernel with them applied."""
+
+    decisions: tuple[Offer, ...] = ()  # with alternatives, in the order in which steps asked
+    picked: Mapping[str, Any] = MappingProxyType({})  # the options that are not the first
+    at: tuple[int, Scheduler] | None = None  # the number of the step that runs, the state before
 
     def __init__(self, kernel: UOp, context: Context) -> None:
         self.tiled, self.context, self.target = Tiled(kernel), context, context.target
@@ -54,6 +72,14 @@ class Scheduler:
     def axes(self) -> list[UOp]:
         """The ranges that an Opt can name."""
         return self.tiled.axes
+
+    def pick(self, name: str, *options: Option) -> Option:
+        """The chosen option of a decision: the first, unless `alternatives` asks for another. A
+        name stands for one decision of the schedule."""
+        if self.at is not None and len(options) > 1:
+            self.decisions += (Offer(name, options, *self.at),)
+        chosen: Option = self.picked.get(name, options[0])
+        return chosen
 
     def attempt(self, op: str, r: UOp | None, n: int) -> bool:
         """Apply an Opt to a range if there is one and it is legal; return True if so."""
@@ -159,7 +185,10 @@ class Step(NamedTuple, Generic[State]):
     why: str  # the reason for its place
 
 
-def run(steps: Iterable[Step[State]], s: State) -> tuple[tuple[Opt, ...], UOp]:
-    """Run the steps until one completes the schedule; return the Opts and the changed kernel."""
-    any(step.run(s) for step in steps)
-    return s.opts, s.kernel
+def run(steps: Sequence[Step[State]], s: State, first: int = 0) -> None:
+    """Run the steps from number `first` on, until one completes the schedule."""
+    for i in range(first, len(steps)):
+        s.at = None
+        s.at = (i, copy.copy(s))
+        if steps[i].run(s):
+            break

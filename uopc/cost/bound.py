@@ -1,0 +1,45 @@
+"""A bound of the cycles of kernels that compute the same: what no order of loops can save.
+
+The arithmetic of an outline in full vectors, and each element of its arrays moved once, whichever
+takes longer. Repeated arithmetic counts: a schedule that computes a value less often may be below.
+"""
+
+from __future__ import annotations
+
+import math
+
+from uopc.cost.machine import MachineFacts
+from uopc.ir.nest.outline import OUTSIDE, Outline
+
+
+def least_cycles(outline: Outline, m: MachineFacts) -> float:
+    """The cycles of the same arithmetic and the same data in the best schedule, with the launch."""
+    return m.launch + max(_arithmetic(outline, m), _movement(outline, m))
+
+
+def _arithmetic(outline: Outline, m: MachineFacts) -> float:
+    nbytes = divisions = 0.0
+    for number in (OUTSIDE, *range(len(outline.bodies))):
+        runs = math.prod([outline.bodies[q].length for q in outline.path(number)])
+        for (kind, lanes, bits), count in outline.body(number).units.items():
+            if kind == "div":
+                divisions += runs * count * lanes * bits / m.vector_bits * m.division(bits)
+            elif kind == "alu":
+                nbytes += runs * count * lanes * bits / 8
+    return max(nbytes / m.multiply_bytes, divisions)
+
+
+def _movement(outline: Outline, m: MachineFacts) -> float:
+    sizes: dict[tuple[int, bool], float] = {}
+    for r in outline.references:
+        if r.local:
+            continue
+        dims = [d.length for d in (*r.lanes, *r.copies) if d.stride != 0]
+        count = math.prod([*dims, *[outline.bodies[q].length for q in r.strides]])
+        key = r.storage, r.written
+        touched = sizes.get(key, 0.0) + r.item * count * len(r.offsets)
+        sizes[key] = min(outline.storages[r.storage], touched)
+    stored = sum([n for (_, written), n in sizes.items() if written])
+    moved = sum(sizes.values())
+    lines = [moved / c.line * c.stream for c in m.caches if not c.is_of_pages and moved > c.nbytes]
+    return max((moved - stored) / m.load_bytes, stored / m.store_bytes, *lines, 0.0)
