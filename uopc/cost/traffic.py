@@ -217,6 +217,8 @@ def traffic_cycles(outline: Outline, m: MachineFacts, resident: float = 0.0) -> 
     """By body: the cycles of its traffic at the slowest border, and a share of the others."""
     borders: dict[int, list[float]] = defaultdict(list)
     for cache in m.caches:
+        if _holds_all(outline, cache, resident):
+            continue
         for number, found in traffic(outline, cache, resident).items():
             borders[number].append(found.cycles)
     total: dict[int, float] = defaultdict(float)
@@ -226,6 +228,12 @@ def traffic_cycles(outline: Outline, m: MachineFacts, resident: float = 0.0) -> 
         if r.written and not r.local:
             total[r.body] += _stores(outline, r, m)
     return total
+
+
+def _holds_all(outline: Outline, cache: CacheLevel, resident: float) -> bool:
+    """True if all that a kernel touches stays in a cache, which then brings no line."""
+    held = sum([max(nbytes, cache.line) for nbytes in outline.storages])
+    return missing((held + resident) / cache.nbytes) == 0.0
 
 
 def _stores(outline: Outline, r: Reference, m: MachineFacts) -> float:

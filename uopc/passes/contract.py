@@ -46,6 +46,8 @@ class Context:
     cycles: Callable[[UOp], float] | None = None
     # Gives kernels of a program, a LINEAR of CALLs, the Opts that a search found for them.
     searched: Callable[[UOp, Context], UOp] | None = None
+    # By kernel and threads: the Opts that the schedule chose, and the kernel with them.
+    scheduled: dict[tuple[UOp, int], tuple[tuple[Opt, ...], UOp]] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
 
     @property

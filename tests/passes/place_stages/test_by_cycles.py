@@ -132,6 +132,14 @@ def test_equal_blocks_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < counts[1] <= counts[0] + 1
 
 
+def test_kernels_that_were_asked_are_scheduled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduled: list[UOp] = []
+    choose = cpu.choose_opts
+    monkeypatch.setattr(cpu, "choose_opts", lambda k, c: (scheduled.append(k), choose(k, c))[1])
+    machines.lowered_for("laptop", squares(lambda u: u))
+    assert len(scheduled) == len(set(scheduled)) > 2
+
+
 def test_small_graphs_and_single_sums_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_cycles.Choice, "cheapest", lambda c: pytest.fail("asked"))
     x = given("x", 64, 256)

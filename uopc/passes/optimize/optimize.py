@@ -44,14 +44,16 @@ def optimize(kernel: UOp, context: Context) -> UOp:
 
 # Only kernels that get Opts import the schedule of their machine, and the Opts.
 def _choose_by_schedule(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
-    """The Opts that the schedule of the machine chooses, and the kernel with them."""
-    if context.target.gpu is None:
-        from uopc.passes.optimize.schedule import cpu
-
-        return cpu.choose_opts(kernel, context)
-    from uopc.passes.optimize.schedule import gpu
-
-    return gpu.choose_opts(kernel, context)
+    """The Opts that the schedule of the machine chooses, once for each kernel of a compile, and the
+    kernel with them."""
+    key = kernel, context.threads
+    if key not in context.scheduled:
+        if context.target.gpu is None:
+            from uopc.passes.optimize.schedule import cpu as schedule
+        else:
+            from uopc.passes.optimize.schedule import gpu as schedule
+        context.scheduled[key] = schedule.choose_opts(kernel, context)
+    return context.scheduled[key]
 
 
 def _applied(kernel: UOp, opts: Sequence[Opt], name: str) -> UOp:
