@@ -245,7 +245,10 @@ def _stores(outline: Outline, r: Reference, m: MachineFacts) -> float:
 
 
 def _apart(r: Reference, m: MachineFacts) -> float:
-    """Vectors of one iteration whose neighbours in memory are not stored just before or after."""
+    """Vectors of one iteration whose neighbours in memory are not stored just before or after, if a
+    vector fills a line: it lies in two lines if it begins inside of one."""
+    if m.vector_bytes < LINE:
+        return 0.0
     lanes = vectors.moving(r.lanes)
     count = vectors.product(lanes)
     if count * r.item < m.vector_bytes or not vectors.is_dense(lanes):
