@@ -11,7 +11,7 @@ import pytest
 import uopc
 from tests.standin import module
 from uopc.cli import main as cli
-from uopc.passes.analysis import thresholds
+from uopc.cost.machine import MachineFacts
 from uopc.program.backend import backend_of
 from uopc.program.cached import key
 
@@ -61,7 +61,7 @@ def test_the_same_version_makes_equal_kernels(replay, source, tmp_path):
 def test_a_changed_schedule_is_seen_and_timed(replay, source, tmp_path, monkeypatch):
     folder = tmp_path / "before"
     recorded(replay, source, folder, "total", "table", "program")
-    monkeypatch.setattr(thresholds, "ACCUMULATORS", 1)
+    monkeypatch.setattr(MachineFacts, "accumulators", 1)
     text = replay("compare", folder, "--time", code=1)
     assert "model.py:total, time x " in text and "  changed r_64_128, time x " in text
     assert " -> " in text and ":table" not in text
@@ -77,7 +77,7 @@ def test_a_changed_schedule_is_seen_and_timed(replay, source, tmp_path, monkeypa
 def test_a_difference_is_shown(replay, source, tmp_path, monkeypatch):
     folder = tmp_path / "before"
     recorded(replay, source, folder, "total")
-    monkeypatch.setattr(thresholds, "ACCUMULATORS", 1)
+    monkeypatch.setattr(MachineFacts, "accumulators", 1)
     lines = replay("compare", folder, "--diff", code=1).splitlines()
     assert "    --- before" in lines and "    +++ after" in lines
     assert any(line.startswith("    -") for line in lines[4:])
@@ -86,7 +86,7 @@ def test_a_difference_is_shown(replay, source, tmp_path, monkeypatch):
 def test_two_recordings(replay, source, tmp_path, monkeypatch):
     before, after = tmp_path / "before", tmp_path / "after"
     recorded(replay, source, before, "total", "table")
-    monkeypatch.setattr(thresholds, "ACCUMULATORS", 1)
+    monkeypatch.setattr(MachineFacts, "accumulators", 1)
     recorded(replay, source, after, "total")
     monkeypatch.undo()
     text = replay("compare", before, after, "--time", code=1)
@@ -137,7 +137,7 @@ def test_damage(replay, source, tmp_path, monkeypatch, name, how):
     file.unlink()
     if how != "missing":
         file.write_bytes(b"" if how == "empty" else content[: len(content) * 2 // 3])
-    monkeypatch.setattr(thresholds, "ACCUMULATORS", 1)  # so that the code is asked for
+    monkeypatch.setattr(MachineFacts, "accumulators", 1)  # so that the code is asked for
     text = replay("compare", folder, "--time", code=1)
     if name == "0000.code" and how != "missing":
         assert "model.py:total: not timed: " in text and "  changed r_64_128" in text
@@ -153,7 +153,7 @@ def test_changed_code_is_not_run(replay, source, tmp_path, monkeypatch, byte):
     content = bytearray(file.read_bytes())
     content[byte] ^= 64
     file.write_bytes(content)
-    monkeypatch.setattr(thresholds, "ACCUMULATORS", 1)
+    monkeypatch.setattr(MachineFacts, "accumulators", 1)
     text = replay("compare", folder, "--time", code=1)
     assert "not timed: its code cannot be used: the recorded code is damaged" in text
 
@@ -171,7 +171,7 @@ def test_other_versions_and_machines_are_compared_but_not_timed(
 ):
     folder = tmp_path / "before"
     recorded(replay, source, folder, "total")
-    monkeypatch.setattr(thresholds, "ACCUMULATORS", 1)
+    monkeypatch.setattr(MachineFacts, "accumulators", 1)
     monkeypatch.setattr(key, "FORMAT", key.FORMAT + 1)
     text = replay("compare", folder, "--time", code=1)
     assert "model.py:total: not timed: recorded with another format" in text

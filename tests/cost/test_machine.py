@@ -65,7 +65,9 @@ def test_a_described_core_has_its_row():
     ]
     assert (zen.issue, lake.issue, cove.issue, arm.issue) == (6.0, 4.0, 6.0, 4.0)
     assert (zen.multiply_bytes, lake.multiply_bytes, arm.multiply_bytes) == (64.0, 128.0, 32.0)
-    assert [c.ways for c in cove.caches[:3]] == [12, 16, 16] and lake.caches[2].ways == 11
+    assert [c.ways for c in cove.caches[1:3]] == [16, 16] and lake.caches[2].ways == 11
+    larger = machine_of(dataclasses.replace(on("unknown"), l1_bytes=48 << 10)).caches[0]
+    assert (larger.ways, larger.period) == (12, 4096), "8 ways would have sets in no power of two"
     assert arm.division(64) > arm.division(32) > 0
     big = machine_of(on("apple-m1")).caches[3]
     assert big.line == 16 << 10 and big.is_of_pages

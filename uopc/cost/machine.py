@@ -7,13 +7,16 @@ say of all such cores. The other facts are presumed: those with a default here.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from uopc.ir.core import dtypes
-from uopc.target import Core, Target, core_of
+from uopc.target import Core, Figures, Target, core_of
 
 LINE = 64
+_MOST_ACCUMULATORS = 3  # as a power of two: more take the registers of what is added
+_SLEEPS = 8.0  # threads that sleep are presumed to wake in an eighth to eight times the usual time
 
 
 class CacheLevel(NamedTuple):
@@ -33,6 +36,19 @@ class CacheLevel(NamedTuple):
     def is_of_pages(self) -> bool:
         """True for a table of pages."""
         return self.line > LINE
+
+    @property
+    def period(self) -> int:
+        """The bytes after which the same sets follow."""
+        return self.nbytes // self.ways
+
+    def sets(self, step: int) -> int:
+        """The sets that hold elements `step` bytes apart, however many."""
+        return max(1, self.period // math.gcd(step, self.period))
+
+    def is_crowded(self, count: int, step: int) -> bool:
+        """True if elements `step` bytes apart need more lines than their sets have."""
+        return count > self.ways * self.sets(step)
 
 
 @dataclass(frozen=True)
@@ -74,6 +90,18 @@ class MachineFacts:
     torn: float = 75.0  # a part of a line that leaves for memory on its own
     seam: float = 900.0  # a line that is stored past the caches in part, the rest through them
     exposed: float = 0.25  # the share of the shorter of arithmetic and traffic that is not hidden
+    wake: float = 1_000.0  # until threads that wait have begun and ended
+    parked: float = 200_000.0  # the same for threads that sleep
+    shared_bytes: float = 10.0  # from memory, for all threads together
+    units: float = 2.0  # that multiply and add whole vectors, and that load them
+    # Of a step of a sum whose accumulators are registers, what does not overlap: the loop, a row's
+    # element, and the share of a line from the second-level cache.
+    step_begin: float = 0.3
+    step_row: float = 0.1
+    step_line: float = 0.075
+    fill: float = 5.6  # a vector of neighbours, brought in another order
+    gather: float = 1.7  # an element that is no neighbour, brought there
+    computed_place: float = 4.0  # an element of a vector at a computed place, in loads
 
     @property
     def vector_bytes(self) -> int:
@@ -83,6 +111,26 @@ class MachineFacts:
     def registers_of(self, lanes: float, bits: int) -> int:
         """The registers that hold so many lanes."""
         return max(1, -int(-lanes * bits // self.vector_bits))
+
+    @property
+    def pages(self) -> CacheLevel:
+        """The nearest table of pages that loads ask; no stream goes on behind a page."""
+        return next(c for c in self.caches if c.is_of_pages and c.serves_loads)
+
+    @property
+    def accumulators(self) -> int:
+        """The accumulators of a sum along lanes: as many as lines are added while one addition is
+        under way, a power of two."""
+        wanted = self.latency * self.load_bytes / LINE
+        return int(2 ** min(max(0, math.floor(math.log2(wanted))), _MOST_ACCUMULATORS))
+
+    def multiply_adds(self, nbytes: int) -> float:
+        """The multiply-adds of vectors of so many bytes that begin in a cycle."""
+        return min(self.units, self.multiply_bytes / nbytes)
+
+    def vector_loads(self, nbytes: int) -> float:
+        """The loads of such vectors from the nearest cache that begin in a cycle."""
+        return min(self.units, self.load_bytes / nbytes)
 
     def division(self, bits: int) -> float:
         """The cycles of a division of a full vector of elements of this width."""
@@ -103,8 +151,15 @@ def machine_of(target: Target) -> MachineFacts:
         has_fma=target.has_fma(dtypes.float32), divide_bytes=f.divide_bytes,
         divide64_bytes=f.divide64_bytes, issue=core.issue, loads=core.loads, stores=core.stores,
         insert=f.insert, window=core.window, decode=core.decode, enter=f.enter,
-        mispredict=core.mispredict,
+        mispredict=core.mispredict, wake=f.wake * f.clock, parked=_parked(f),
+        shared_bytes=f.shared_bytes,
     )  # fmt: skip
+
+
+def _parked(f: Figures) -> float:
+    """The cycles until threads that sleep have begun; a busy machine measures anything."""
+    usual = Figures().parked
+    return f.clock * min(max(f.parked, usual / _SLEEPS), usual * _SLEEPS)
 
 
 def _caches(target: Target, core: Core) -> list[CacheLevel]:
@@ -115,10 +170,16 @@ def _caches(target: Target, core: Core) -> list[CacheLevel]:
         ("L2", target.l2_bytes, f.last_bytes, f.last_alone, f.last_written),
         ("L3", target.last_cache_bytes, f.memory_bytes, f.memory_alone, f.memory_written),
     )
+    nearest = _ways(target.l1_bytes, core.ways[0])
     return [
         CacheLevel(name, size, ways, LINE / rate, max(LINE / rate, alone), written)
-        for (name, size, rate, alone, written), ways in zip(rows, core.ways)
+        for (name, size, rate, alone, written), ways in zip(rows, (nearest, *core.ways[1:]))
     ]
+
+
+def _ways(nbytes: int, ways: int) -> int:
+    """The ways of a nearest cache that has at least so many: its sets are a power of two."""
+    return nbytes >> max(1, nbytes // ways).bit_length() - 1
 
 
 def _pages(core: Core) -> list[CacheLevel]:

@@ -168,9 +168,8 @@ class _Crossing:
         """The share of the cache that a reference takes, by bytes or by the ways of its sets."""
         cache, lines = self.cache, self._lines(r, dims)
         share = lines.total * cache.line / cache.nbytes
-        period = cache.nbytes // cache.ways  # bytes after which the same sets follow
         for n, step in lines.rows:
-            sets = n if step % cache.line else max(1.0, period / math.gcd(step, period))
+            sets = n if step % cache.line else cache.sets(step)
             if sets < n:
                 share = max(share, n / sets / cache.ways)
         return share

@@ -43,8 +43,9 @@ from uopc.backends.plan import (
     ResultArray,
     Scalar,
 )  # fmt: skip
+from uopc.cost.machine import machine_of
 from uopc.ir import forks
-from uopc.passes.analysis import thresholds
+from uopc.passes.optimize.schedule.cpu import thread_work
 
 
 def arena_plan(**changes: Any) -> Plan:
@@ -338,7 +339,8 @@ def test_workers_spin_briefly_then_park() -> None:
 
 
 def test_work_is_shared_from_a_threshold_on() -> None:
-    for n, shared in ((thresholds.THREAD_WORK // 4, False), (thresholds.THREAD_WORK, True)):
+    least = int(thread_work(machine_of(detect.host(""))))
+    for n, shared in ((least // 4, False), (least + 1, True)):
         (kernel,) = uopc.compile(uopc.param("x", (n,)) + 1.0, threads=2).kernels
         assert any(opt.op == "THREAD" for opt in kernel.opts) == shared
 

@@ -5,28 +5,29 @@ from __future__ import annotations
 import functools
 import math
 
-from uopc.passes.analysis import speeds, thresholds
+from uopc.cost.machine import LINE, MachineFacts
+from uopc.ir.core.data import blocks
+from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.lanes import covering
-from uopc.target import Figures
 
 
 @functools.lru_cache(maxsize=4096)  # few tiles fit the registers, and each contraction tries all
 def step_cycles(
-    rows: int, vectors: int, vector_bytes: int, figures: Figures, from_l2: bool = False
+    rows: int, vectors: int, vector_bytes: int, m: MachineFacts, from_l2: bool = False
 ) -> float:
     """Cycles of one step of a reduce over a tile of `rows` by `vectors` accumulators. `from_l2`:
     vectors come from the second-level cache while the arithmetic runs."""
-    rate = speeds.multiply_adds(figures, vector_bytes)
-    arithmetic = max(rows * vectors / rate, speeds.latency(figures))
-    loads = rows / speeds.MOST_PER_CYCLE + vectors / speeds.loads(figures, vector_bytes)
-    loads = max(loads, speeds.far_rows(figures, vectors * vector_bytes)) if from_l2 else loads
-    overhead = thresholds.STEP_OVERHEAD + speeds.vector_overhead(figures) * vectors
-    return max(arithmetic, loads) + (overhead + thresholds.ROW_OVERHEAD * rows)
+    arithmetic = max(rows * vectors / m.multiply_adds(vector_bytes), m.latency)
+    loads = rows / m.units + vectors / m.vector_loads(vector_bytes)
+    if from_l2:
+        loads = max(loads, m.caches[0].far * vectors * vector_bytes / LINE)
+    overhead = m.step_begin + m.step_line * m.caches[0].stream * vectors + m.step_row * rows
+    return max(arithmetic, loads) + overhead
 
 
 def register_tile(
-    rows: int, columns: int, lanes: int, vector_bytes: int, registers: int, row_step: int,
-    figures: Figures, masked: bool = False, widest: int | None = None,
+    rows: int, columns: int, lanes: int, registers: int, row_step: int, machine: MachineFacts,
+    masked: bool = False, widest: int | None = None,
     vectors_in_l1: float = math.inf, shorter: tuple[int, int] = (0, 0),
 ) -> tuple[int, int, float]:  # fmt: skip
     """The cheapest tile for a result of `rows` (`row_step` bytes apart) by `columns`: its rows, its
@@ -40,7 +41,7 @@ def register_tile(
     333 x 555 in 16 lanes: 6 x 4 takes 56 · 9 tiles (with 3 rows and 43 columns at the edges).
     """
     best = (float("inf"), 1, 1)
-    aliased = row_step % thresholds.ALIAS_BYTES == 0
+    aliased = row_step % blocks.ALIASED == 0
     most = min(rows, thresholds.MOST_ALIASED_ROWS if aliased else thresholds.MOST_ROWS)
     widest = widest or max(thresholds.MOST_VECTORS, thresholds.COLUMN_VECTORS)
     for vectors in range(1, min(widest, -(-columns // lanes)) + 1):
@@ -52,9 +53,7 @@ def register_tile(
             kinds = _edges((rows, shorter[0]), high, 1)
             kinds += _edges((columns, shorter[1]), vectors * lanes, lanes)
             edges = 1 + thresholds.EDGE * kinds
-            cost = edges * _cover(
-                rows, columns, high, vectors, lanes, vector_bytes, figures, vectors_in_l1
-            )
+            cost = edges * _cover(rows, columns, high, vectors, lanes, machine, vectors_in_l1)
             best = min(best, (cost, high * vectors, high))
     cycles, size, high = best
     return high, size // high, cycles
@@ -66,13 +65,13 @@ def _edges(lengths: tuple[int, int], tile: int, unit: int) -> int:
 
 
 def _cover(
-    rows: int, columns: int, high: int, vectors: int, lanes: int, width: int, figures: Figures,
+    rows: int, columns: int, high: int, vectors: int, lanes: int, m: MachineFacts,
     vectors_in_l1: float,
 ) -> float:  # fmt: skip
     """Cycles of one step over all tiles, with those at the edges. The first tile of a panel loads
     the panel, unless all columns are in the nearest cache."""
     full_panels, rest = divmod(columns, vectors * lanes)
-    narrow = covering(lanes, rest, 2)
+    narrow, width = covering(lanes, rest, 2), m.vector_bytes
     parts = [(full_panels, vectors, width), (1, -(-rest // narrow), width * narrow // lanes)]
     total = 0.0
     for many, v, size in parts:
@@ -80,11 +79,5 @@ def _cover(
         tiles = ((1, high, columns > vectors_in_l1 * lanes), (rows // high - 1, high, reread))
         for count, h, from_l2 in (*tiles, (1, rows % high, reread)):
             if many and v and count and h:
-                total += count * many * step_cycles(h, v, size, figures, from_l2)
+                total += count * many * step_cycles(h, v, size, m, from_l2)
     return total
-
-
-def is_crowded(count: int, step: int) -> bool:
-    """True if elements `step` bytes apart need more cache lines than their L1 sets have."""
-    sets = thresholds.SET_PERIOD // math.gcd(step, thresholds.SET_PERIOD)
-    return count > thresholds.SET_LINES * sets

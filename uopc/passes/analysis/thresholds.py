@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
-from uopc.ir.core.data import blocks
 from uopc.passes.analysis import contraction
 
 Number = TypeVar("Number", int, float)
@@ -47,9 +46,8 @@ def varied(name: str, value: float) -> Iterator[None]:
 
 
 # Threads, and copies of a body
-THREAD_WORK             = row(1 << 18, "operations",     "least work that threads share; about 20 µs of vector code",                       "threads")
+WAKING_SHARE            = row(0.08192, "factor",         "least work that threads share, over a thread's multiply-adds while others wake",  "threads")
 SHARED_GAIN             = row(0.99,    "factor",         "most time of a thread that shares another loop than the outermost one",           "shared loops")
-SHORT_RUNS              = row(4.0,     "factor",         "time of a far panel's rows, which nothing fetches ahead, over that of a stream",   "shared loops")
 WHOLE_UNROLL            = row(16,      "iterations",     "longest reduce loop that becomes straight code",                                  "short reduces")
 HELD_ROWS               = row(4,       "rows",           "rows of a tile beside which registers hold a whole factor",                       "held factors")
 LEAST_TILES_HELD        = row(64,      "tiles",          "least tiles that share a factor in registers",                                    "held factors")
@@ -67,23 +65,14 @@ LEAST_BLOCKS            = row(4,       "blocks",         "least length of a loop
 CHUNK_PARTS             = row(8,       "parts",          "a part of a thread's chunk may be this fraction of it before it is cut again",    "prefix sums")
 CUT_GROWTH              = row(1.25,    "factor",         "most growth of the code by cuts of a loop that runs seldom",                      "wavelet")
 SPECIALISED             = row(16,      "nodes",          "least gain, per iteration, of cutting a loop of a GPU at guards",                 "GPU guards")
-GATHERED                = row(4,       "accesses",       "time of an element of a vector at a computed place, with its index",              "tiled rows")
 LEAST_MIDDLE            = row(16,      "iterations",     "least length of the middle part, which has no guards",                            "short pads")
 
 # Register tiles: the cost model of `register_tiles.py`
 TILE_ROWS               = row(4,       "rows",           "accumulators down a tile of a reduce that is no contraction",                     "distances")
 TILE_VECTORS            = row(4,       "vectors",        "accumulators across such a tile, and vectors of a fill side by side",             "distances")
-ACCUMULATORS            = row(4,       "vectors",        "independent accumulators of a reduce along lanes: latency 4, 1 add per cycle",    "sums")
-WIDE_BYTES              = row(64,      "bytes",          "of a vector that is a cache line",                                                "matmul")
-LATENCY                 = row(4,       "cycles",         "until a multiply-add can be added to",                                            "matmul")
 MOST_ROWS               = row(contraction.MOST_ROWS, "rows", "highest tile",                                                                "matmul")
-MOST_ALIASED_ROWS       = row(8,       "rows",           "highest tile whose rows lie a multiple of ALIAS_BYTES apart",                     "aliased rows")
-ALIAS_BYTES             = row(blocks.ALIASED, "bytes",     "distance of rows that share the ways of an L1 set",                               "aliased rows")
+MOST_ALIASED_ROWS       = row(8,       "rows",           "highest tile whose rows lie a multiple of 1 KiB apart",                     "aliased rows")
 MOST_VECTORS            = row(contraction.MOST_VECTORS, "vectors", "widest tile",                                                           "matmul")
-STEP_OVERHEAD           = row(0.3,     "cycles",         "part of a step that does not overlap: the loop",                                  "matmul")
-VECTOR_OVERHEAD         = row(0.1,     "cycles",         "the same per vector: L2 instead of L1",                                           "matmul")
-ROW_OVERHEAD            = row(0.1,     "cycles",         "the same per row: its element",                                                   "matmul")
-FAR_ROWS                = row(2.4,     "factor",         "time of a vector of a row in L2, over its time in a stream from there",            "rows in place")
 EDGE                    = row(0.02,    "factor",         "time worth a kind of tile at an edge, which is code to compile",                  "code size")
 TYPICAL_LENGTH          = row(960,     "iterations",     "length assumed of a loop of unknown length",                                      "matmul")
 
@@ -92,18 +81,12 @@ LEAST_ROWS_TO_TRANSPOSE = row(4,       "rows",           "fewest rows for which 
 LEAST_ROWS_TO_PACK      = row(96,      "rows",           "fewest rows for which an operand larger than PACKED_SHARE is packed",             "packing")
 LEAST_ROWS_OF_LINES     = row(32,      "rows",           "the same where a vector is a whole cache line",                                   "packing")
 PACKED_SHARE            = row(4,       "L2 / n",         "least operand that is packed for many rows",                                      "packing")
-SET_PERIOD              = row(4096,    "bytes",          "elements this far apart share an L1 set",                                         "aliased panels")
-SET_LINES               = row(8,       "lines",          "lines of an L1 set",                                                              "aliased panels")
 LEAST_ROWS_OF_PAGES     = row(16,      "rows",           "fewest rows for which columns of whole pages are packed",                         "aliased panels")
 BLOCK_SHARE             = row(8,       "last cache / n", "block of rows, and of columns' bytes, if rows exceed twice that",                 "large matmul")
 FEW_ROWS                = row(256,     "rows",           "most rows for which several panels are packed at once",                           "few rows")
 FAR_COLUMNS             = row(2,       "L2 * n",         "least columns that few rows pack in blocks",                                      "few rows")
 NEAR_COLUMNS            = row(4,       "L2 / n",         "columns that stay there while blocks of rows pass",                               "passing rows")
 PASSING_ROWS            = row(16,      "L2 / n",         "block of such rows, with what is read and written beside the sums",               "passing rows")
-STREAM_BYTES            = row(4096,    "bytes",          "least row of a constant that is a stream of its own; shorter ones are prepacked", "constant rows")
-FAR_CONSTANT            = row(1 << 14, "bytes",          "least constant whose order a tile chooses: half of a first-level cache",          "constant rows")
-JOINED_FILL             = row(5.6,     "cycles",         "to bring a vector of neighbours in the order of a joined loop",                   "small images")
-JOINED_GATHER           = row(1.7,     "cycles",         "to bring an element there that is no neighbour",                                  "small images")
 LEAST_TAPS              = row(25,      "taps",           "smallest window of a depthwise convolution that gets a register tile",            "depthwise")
 LEAST_READS             = row(5,       "reads",          "least reads per element of such a window",                                        "depthwise")
 LEAST_ROW_BLOCK         = row(16,      "rows",           "least block of rows that a producer fills, or that caches hold",                  "softmax times v")
@@ -129,7 +112,6 @@ STREAMED_SHARE          = row(2,       "last cache / n", "least output that goes
 
 # Sums in memory
 SUMMED                  = row(8,       "rows",           "rows of the array added at a time",                                               "sums in memory")
-SUM_BYTES               = row(1 << 14, "bytes",          "sums that stay in the first-level cache",                                         "sums in memory")
 LEAST_SUMMED            = row(32,      "rows",           "fewest rows of the array",                                                        "sums in memory")
 MOST_SUMMED_ROWS        = row(8,       "rows",           "most rows of the result",                                                         "sums in memory")
 SUMMED_SHARE            = row(16,      "L2 / n",         "block of the operands of a long sum with few results",                            "Gram matrix")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 
+from uopc.cost.machine import machine_of
 from uopc.ir.core import ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -29,7 +30,7 @@ class NestCosts:
     """The cycles of nests on a machine."""
 
     def __init__(self, target: Target) -> None:
-        self.target = target
+        self.target, self.machine = target, machine_of(target)
         self._tiles: dict[tuple[int, int, int, int], tuple[int, int, float]] = {}
 
     def cycles(self, nest: Nest, orders: Orders) -> float:
@@ -42,8 +43,7 @@ class NestCosts:
         key, target = (rows, columns, bits, row_bytes), self.target
         if key not in self._tiles:
             self._tiles[key] = register_tiles.register_tile(
-                rows, columns, target.lanes(bits), target.vector_bits // 8, target.registers,
-                row_bytes, target.figures,
+                rows, columns, target.lanes(bits), target.registers, row_bytes, self.machine,
             )  # fmt: skip
         return self._tiles[key]
 
@@ -167,13 +167,14 @@ class _Cycles:
         # The step of a quotient is not known; its neighbours share what they read.
         known = [k for k in steps if k is not None]
         if all([abs(k) <= MOST_STEP for k in known]):
-            return thresholds.JOINED_GATHER, 0.0
-        crowded = any([register_tiles.is_crowded(wide, k * c.b.dtype.itemsize) for k in known])
-        return thresholds.JOINED_GATHER, order.CROWDED_FILL if crowded else order.FAR_FILL
+            return self.costs.machine.gather, 0.0
+        near = self.costs.machine.caches[0]
+        crowded = any([near.is_crowded(wide, k * c.b.dtype.itemsize) for k in known])
+        return self.costs.machine.gather, order.CROWDED_FILL if crowded else order.FAR_FILL
 
     def _fill_of_neighbours(self, element: UOp) -> float:
         """The cycles of an element whose neighbours in the lanes are its neighbours in memory."""
-        return thresholds.JOINED_FILL / self.target.lanes(element.dtype.bits)
+        return self.costs.machine.fill / self.target.lanes(element.dtype.bits)
 
     def _packed(
         self, c: Contraction, a: list[Access], b: list[Access], fill: float, rows: int
@@ -207,7 +208,7 @@ class _Cycles:
         """The cycles of what a computed factor reads, which is packed; each time anew if the index
         is no sum of loops."""
         if None in self.strides[x].values():
-            return thresholds.JOINED_GATHER * trips(x.loops)
+            return self.costs.machine.gather * trips(x.loops)
         return self._fill_of_neighbours(x.node) * x.elements
 
     def _reread_cycles(self, operand: list[Access], around: list[UOp], panels: int) -> float:

@@ -14,13 +14,14 @@ import uopc
 from tests.machines import MACHINES, runnable
 from tests.reference import numbers
 from uopc.backends import detect
+from uopc.cost.machine import machine_of
 from uopc.driver import lower_only
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.passes.analysis import register_tiles, thresholds
-from uopc.target import Figures
 
+SERVER = MACHINES["server"].target
 RNG = np.random.default_rng(11)
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([47, 48, 49, 64, 65, 97, 131]))
 TARGETS = runnable("", "x86-64-v3")
@@ -284,7 +285,7 @@ def test_the_border_of_a_sum_is_no_scalar_loop():
     [(65536, 16, (16, 1)), (1024, 1024, (4, 4)), (333, 777, (9, 3)), (1, 300, (1, 7))],
 )
 def test_register_tiles(rows, columns, tile):
-    found = register_tiles.register_tile(rows, columns, 16, 64, 32, 4 * 777, Figures())
+    found = register_tiles.register_tile(rows, columns, 16, 32, 4 * 777, machine_of(SERVER))
     assert found[:2] == tile and found[0] * found[1] + found[1] < 32
 
 
@@ -315,24 +316,28 @@ def test_products_of_a_short_and_narrow_factor(m, k, n, dtype, threads, target):
 
 
 def test_register_tiles_of_a_small_machine():
-    rows, vectors, _ = register_tiles.register_tile(960, 960, 8, 32, 16, 4096, Figures())
+    rows, vectors, _ = register_tiles.register_tile(
+        960, 960, 8, 16, 4096, machine_of(MACHINES["laptop"].target)
+    )
     assert rows * vectors + vectors + 1 <= 16 and rows * vectors >= 8
 
 
 def test_rows_in_the_second_cache_are_read_once():
     """A processor that begins two multiply-adds in a cycle waits for vectors of L2, so a tile of
     all rows beats two that read its panel."""
-    fast = replace(Figures(), multiply_bytes=128.0, load_bytes=128.0)
+    usual = SERVER.figures
+    fast = replace(usual, multiply_bytes=128.0, load_bytes=128.0)
 
     def tile(rows, held, figures=fast):
+        machine = machine_of(replace(SERVER, figures=figures))
         return register_tiles.register_tile(
-            rows, 512, 16, 64, 32, 4 * 77, figures, vectors_in_l1=held
+            rows, 512, 16, 32, 4 * 77, machine, vectors_in_l1=held
         )[:2]  # fmt: skip
 
     assert tile(8, 0) == (8, 3) and tile(8, 32) == tile(8, math.inf) == (4, 4)
     assert tile(16, 0) == (8, 3) == tile(8, 8), "the first tile brings a panel that L1 then holds"
     assert tile(64, 8) == tile(64, math.inf), "most of 64 rows find it there"
-    assert tile(8, 0, Figures()) == (4, 4), "one unit: L2 brings a vector while it multiplies"
+    assert tile(8, 0, usual) == (4, 4), "one unit: L2 brings a vector while it multiplies"
 
 
 @pytest.mark.parametrize(
@@ -353,7 +358,9 @@ def test_columns_that_the_first_cache_does_not_hold(depth, columns, rows, monkey
 def test_a_mask_takes_a_register():
     """22 columns: two vectors and one that is not full; 24 fill theirs."""
     for columns, masked, tile in ((22, True, (3, 3)), (22, False, (4, 3)), (24, True, (4, 3))):
-        found = register_tiles.register_tile(64, columns, 8, 32, 16, 4 * 77, Figures(), masked)
+        found = register_tiles.register_tile(
+            64, columns, 8, 16, 4 * 77, machine_of(MACHINES["laptop"].target), masked
+        )
         assert found[:2] == tile
     graph = uopc.param("x", (1, 16, 28, 28)).conv2d(uopc.param("w", (16, 16, 1, 7)))
     with uopc.options(target_cpu="x86-64-v3"):

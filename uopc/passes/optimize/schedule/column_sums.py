@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from uopc.cost.machine import LINE
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.loops import length_of, most_of
@@ -48,7 +49,7 @@ def in_memory(s: Scheduler) -> list[UOp]:
     """Move the sums into local tiles and return the loops that then get lanes; none if nothing was
     done. A constant array is stored in panels instead, and its sums stay in registers."""
     c = _find_columns(s)
-    if c is None or (is_far_constant(c.array) and length_of(c.lane) is not None):
+    if c is None or (is_far_constant(c.array, s.machine) and length_of(c.lane) is not None):
         return []
     n = thresholds.SUMMED
     while n > 1 and n * c.rows * s.nest.expanded_size() > thresholds.MOST_COPIES:
@@ -74,7 +75,7 @@ def _find_columns(s: Scheduler) -> _ColumnSum | None:
     around = [q for q in loops if q in large[0].loops and q is not lane]
     rows = [q for q in loops if q not in large[0].loops]
     row_bytes = most_of(lane) * u.dtype.itemsize
-    narrow = row_bytes <= thresholds.WIDE_BYTES * thresholds.COLUMN_VECTORS
+    narrow = row_bytes <= LINE * thresholds.COLUMN_VECTORS
     if narrow or len(rows) > 1 or size <= s.target.l2_bytes // 2:
         return None
     if any(q.arg.axis > p.arg.axis for q in around for p in (lane, *rows)):
@@ -82,7 +83,7 @@ def _find_columns(s: Scheduler) -> _ColumnSum | None:
     if any((length_of(q) or 1 << 20) > thresholds.MOST_SUMMED_ROWS for q in rows):
         return None
     count = most_of(rows[0]) if rows else 1
-    blocks = max(1, -(-row_bytes * count // thresholds.SUM_BYTES))
+    blocks = max(1, -(-row_bytes * count // (s.machine.caches[0].nbytes // 2)))
     return _ColumnSum(large[0].node, u, lane, rows[0] if rows else None, count, blocks)
 
 
@@ -160,13 +161,13 @@ def sum_side_by_side(s: Scheduler, output: UOp, lanes: int) -> int:
     if length is not None:
         side = -(-length // lanes) if near else length // fitting(lanes, length)
     panels = length is not None and any([
-        is_far_constant(a.node) and a.stride(output) == 1
+        is_far_constant(a.node, s.machine) and a.stride(output) == 1
         and not a.loops.isdisjoint(down)
         for a in s.nest.read
     ])  # fmt: skip
     rows = 1 if panels else thresholds.COLUMN_ROWS
     if side == 1:
-        rows = 1 if is_dear(s.nest, output) else thresholds.ACCUMULATORS
+        rows = 1 if is_dear(s.nest, output) else s.machine.accumulators
     for r in down:
         most = thresholds.MOST_COPIES // s.nest.expanded_size()
         if (length_of(r) or 0) >= rows and most >= rows > 1:

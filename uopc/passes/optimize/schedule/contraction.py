@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from uopc.cost.machine import LINE, machine_of
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
@@ -235,8 +236,8 @@ def cycles_separate_and_joined(
     for p in c.each:
         is_contiguous = _bytes_apart(k, p.b, p.lane) == p.b.dtype.itemsize
         vectors = rows * columns / s.target.lanes(p.b.dtype.bits)
-        gathered = rows * columns * thresholds.JOINED_GATHER
-        fill = vectors * thresholds.JOINED_FILL if is_contiguous else gathered
+        gathered = rows * columns * s.machine.gather
+        fill = vectors * s.machine.fill if is_contiguous else gathered
         steps = trips(p.depth)
         joined += steps * (sum_tile(s, k, p, high, rows * columns)[2] + fill)
         separate += steps * rows * sum_tile(s, k, p, high, columns)[2]
@@ -249,7 +250,7 @@ def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
     target = s.target
     lanes = target.lanes(c.reduce.dtype.bits)
     packs = any([is_packed(k, p, target) for p in c.each])
-    stored = all([is_far_constant(p.b) for p in c.each])  # in panels, as a rule
+    stored = all([is_far_constant(p.b, s.machine) for p in c.each])  # in panels, as a rule
     image, widest = image_inside(s, c)
     height, vectors, _ = sum_tile(
         s, k, c, longest_of(c.row), longest_of(c.lane), packs or stored, widest
@@ -266,8 +267,8 @@ def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
         lane, _ = s.swapped(lane, image)
     if stored and s.attempt("PREPACK", lane, lanes * vectors):
         packs = False
-    short = all([0 < _bytes_apart(k, p.a, c.row) < thresholds.STREAM_BYTES for p in c.each])
-    if height > 1 and short and all([is_far_constant(p.a) for p in c.each]):
+    short = all([0 < _bytes_apart(k, p.a, c.row) < s.machine.pages.line for p in c.each])
+    if height > 1 and short and all([is_far_constant(p.a, s.machine) for p in c.each]):
         s.attempt("PREPACK", row, height)
     for _ in computed:
         _pack_producer(s, lane, row, lanes)
@@ -317,8 +318,8 @@ def sum_tile(
     target = s.target
     return register_tiles.register_tile(
         rows or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
-        target.lanes(c.reduce.dtype.bits), target.vector_bits // 8, _registers(c, target),
-        _bytes_apart(k, c.a, c.row), target.figures,
+        target.lanes(c.reduce.dtype.bits), _registers(c, target), _bytes_apart(k, c.a, c.row),
+        s.machine,
         masked=not packs and not target.has_mask_registers, widest=widest,
         vectors_in_l1=math.inf if packs else _vectors_in_l1(k, c, target),
         shorter=(shorter_of(c.row), shorter_of(c.lane)),
@@ -333,10 +334,11 @@ def _registers(c: LanedSum, target: Target) -> int:
 
 def _vectors_in_l1(k: Nest, c: LanedSum, target: Target) -> float:
     """The vectors of b, read in place, that the nearest cache holds for all steps of the sum."""
-    if any([register_tiles.is_crowded(*rows) for rows in _rows_of(k, c)]):
+    near = machine_of(target).caches[0]
+    if any([near.is_crowded(*rows) for rows in _rows_of(k, c)]):
         return 0
     column = cache_blocking.bytes_a_step(c.reduce, c.b)
-    return target.l1_bytes // (column * target.lanes(c.b.dtype.bits))
+    return near.nbytes // (column * target.lanes(c.b.dtype.bits))
 
 
 def _rows_of(k: Nest, c: LanedSum) -> list[tuple[int, int]]:
@@ -362,14 +364,15 @@ def is_packed(k: Nest, c: LanedSum, target: Target) -> bool:
     if not _is_neighbours(k, c) or not is_plain(c.b):
         return True
     rows, size = longest_of(c.row) or thresholds.TYPICAL_LENGTH, c.b.dtype.itemsize
-    wide = target.vector_bits // 8 >= thresholds.WIDE_BYTES
+    m = machine_of(target)
+    wide = m.vector_bytes >= LINE
     least = thresholds.LEAST_ROWS_OF_LINES if wide else thresholds.LEAST_ROWS_TO_PACK
     size *= longest_of(c.lane) or thresholds.TYPICAL_LENGTH
     crowded = pages = False
     for length, step in _rows_of(k, c):
         size *= length
-        crowded |= register_tiles.is_crowded(length, step)
-        pages |= step % thresholds.SET_PERIOD == 0
+        crowded |= m.caches[0].is_crowded(length, step)
+        pages |= step % m.pages.line == 0
     if rows < least:
         pages &= rows >= thresholds.LEAST_ROWS_OF_PAGES
         return size > target.l2_bytes or (crowded and pages)

@@ -6,13 +6,14 @@ built the graph. `STEPS` is the schedule; `uopc.passes.optimize.opts.table` expl
 
 from __future__ import annotations
 
+from uopc.cost.machine import MachineFacts
 from uopc.ir.core import ranges
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.arithmetic import is_arithmetic
 from uopc.ir.nest.loops import length_of, trips
-from uopc.passes.analysis import speeds, thresholds
+from uopc.passes.analysis import thresholds
 from uopc.passes.contract import Context
 from uopc.passes.optimize.schedule import (
     alternatives,
@@ -81,8 +82,14 @@ def _share_among_threads(s: CpuScheduler) -> None:
         if u.op in (Ops.STORE, Ops.REDUCE) or is_arithmetic(u):
             around = ranges.ranges(u.src[0] if u.op is Ops.REDUCE else u)
             work += (u.op.cost or 1.0) * trips(around)
-    if work >= speeds.thread_work(s.target):
+    if work >= thread_work(s.machine):
         sharing.share(s)
+
+
+def thread_work(machine: MachineFacts) -> float:
+    """The least operations for which threads are used: a share of those that one thread does while
+    others wake up."""
+    return thresholds.WAKING_SHARE * machine.parked * machine.multiply_bytes / 4
 
 
 # ---------------------------------------------------------------- schedules of their own
@@ -148,7 +155,7 @@ def _vectorise_reduces(s: CpuScheduler) -> None:
             continue
         single = s.dot is not None or r in s.reused
         wide = lanes.narrow_lanes(s, k, r, s.lanes)
-        lanes.vectorise_reduce(s, r, wide, 1 if single else speeds.accumulators(s.target))
+        lanes.vectorise_reduce(s, r, wide, 1 if single else s.machine.accumulators)
 
 
 def _copy_rows(s: CpuScheduler) -> None:

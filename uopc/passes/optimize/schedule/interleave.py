@@ -25,7 +25,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.nest.arithmetic import chain, expansion, is_function
 from uopc.ir.nest.loops import length_of, trips
 from uopc.ir.nest.nest import Nest
-from uopc.passes.analysis import op_costs, speeds, thresholds
+from uopc.passes.analysis import op_costs, thresholds
 from uopc.passes.analysis.lanes import fitting
 from uopc.passes.optimize.schedule.loop_order import copies_taken
 from uopc.passes.optimize.schedule.scheduler import Scheduler
@@ -62,8 +62,7 @@ def vectors(s: Scheduler, r: UOp, lanes: int) -> int:
         work, cycles = work + loads, cycles + Ops.LOAD.latency
     bits = max([u.dtype.scalar.bits for u in body if u.dtype.is_float])
     busiest = max(multiplications, work / 2, divisions * _DIVISION[bits == 64])
-    vector_bytes = s.target.vector_bits // 8
-    rate = speeds.multiply_adds(s.target.figures, vector_bytes) * work / busiest
+    rate = s.machine.multiply_adds(s.machine.vector_bytes) * work / busiest
     if work > cycles or rate * cycles - work < 2 * thresholds.WAITING:
         return 1
     if not s.target.has_fma(dtypes.float32):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from uopc.cost.machine import MachineFacts
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.accesses import Access, is_plain
 from uopc.ir.nest.nest import Nest
-from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.op_costs import LOAD, STORE
 
 
@@ -27,10 +27,10 @@ def has_free_order(storage: UOp) -> bool:
     return storage.op is Ops.PARAM and storage.arg.order == ()
 
 
-def is_far_constant(value: UOp) -> bool:
+def is_far_constant(value: UOp, machine: MachineFacts) -> bool:
     """True if a value is an unguarded element of an array whose order the program may choose, and
     the array takes at least half of the nearest cache."""
     if not is_plain(value) or not has_free_order(value.src[0]):
         return False
     size: int = math.prod(value.src[0].arg.dims) * value.dtype.itemsize
-    return size >= thresholds.FAR_CONSTANT
+    return size >= machine.caches[0].nbytes // 2

@@ -9,7 +9,7 @@ from uopc.ir.index import affine, values
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.loops import length_of, longest_of
 from uopc.ir.nest.nest import Nest
-from uopc.passes.analysis import speeds, thresholds
+from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.contraction import terms_of_a_word
 from uopc.passes.analysis.lanes import covering, fitting, has_few_values
 from uopc.passes.optimize.opts import packing
@@ -222,4 +222,4 @@ def vectorise_producers(s: Scheduler) -> None:
         inside = [q for u in k.order if r in ranges.ranges(u) for q in ranges.ranges(u)]
         if not any(q.arg.kind == "lane" for q in inside):
             stored = any(u.op is Ops.END and r in u.src[1:] for u in k.order)
-            vectorise_reduce(s, r, lanes, 1 if stored else speeds.accumulators(s.target))
+            vectorise_reduce(s, r, lanes, 1 if stored else s.machine.accumulators)

@@ -19,6 +19,7 @@ import itertools
 
 import numpy as np
 
+from uopc.cost.machine import MachineFacts
 from uopc.ir.builder import lookup_tables
 from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
@@ -117,7 +118,8 @@ def _unflatten_rows(s: Scheduler, r: UOp) -> None:
     both = [q for q in s.axes if q.arg.axis[:-1] == row.arg.axis[:-1]]
     inside = [a for a in s.nest.accesses if not a.loops.isdisjoint(both)]
     work = k.arithmetic(r)
-    if _element_cost(inside, work, row, lanes) >= _element_cost(k.inside(r), work, r, lanes):
+    m = s.machine
+    if _element_cost(inside, work, row, lanes, m) >= _element_cost(k.inside(r), work, r, lanes, m):
         s.state = before
 
 
@@ -129,12 +131,14 @@ def _crosses_rows(k: Nest, r: UOp, lanes: int) -> bool:
     return first != 0 or d % lanes != 0
 
 
-def _element_cost(accesses: list[Access], work: float, r: UOp, lanes: int) -> float:
+def _element_cost(
+    accesses: list[Access], work: float, r: UOp, lanes: int, machine: MachineFacts
+) -> float:
     """The cost of accesses and operations per iteration of a loop in vectors."""
     length = length_of(r) or 1
     width = fitting(lanes, length)
     known = [a for a in accesses if a.stride(r) is not None]
-    gathered = thresholds.GATHERED * (len(accesses) - len(known))
+    gathered = machine.computed_place * (len(accesses) - len(known))
     return (lane_cost(known, r, width) + work) * -(-length // width) / length + gathered
 
 

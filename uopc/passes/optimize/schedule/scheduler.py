@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from uopc.cost.machine import machine_of
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
@@ -41,6 +42,7 @@ class Scheduler:
 
     def __init__(self, kernel: UOp, context: Context) -> None:
         self.tiled, self.context, self.target = Tiled(kernel), context, context.target
+        self.machine = machine_of(context.target)
         self.opts: tuple[Opt, ...] = ()
 
     @property

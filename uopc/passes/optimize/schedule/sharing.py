@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
+from uopc.cost.machine import LINE
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.accesses import is_plain
@@ -101,34 +102,36 @@ def _cycles(s: Scheduler, k: Nest, c: LanedSum, shared: UOp, cut: Chunks) -> flo
     for p in each:
         vectors = contraction.sum_tile(s, k, p, length(c.row), length(c.lane))[1]
         width = vectors * s.target.lanes(p.b.dtype.bits)
-        in_panels = is_far_constant(p.b) and (shared is not p.lane or cut.suits(width))
+        in_panels = is_far_constant(p.b, s.machine) and (shared is not p.lane or cut.suits(width))
         packed = contraction.is_packed(k, p, s.target) and not in_panels and not joined
         short = packed and length(p.lane) > width
         total += _read(s, k, p, p.a, length, not is_plain(p.a))
-        total += _read(s, k, p, p.b, length, packed, thresholds.SHORT_RUNS if short else 1)
+        total += _read(s, k, p, p.b, length, packed, short)
     return total
 
 
 def _read(
     s: Scheduler, k: Nest, p: LanedSum, factor: UOp, length: Length, is_packed: bool,
-    wait: float = 1,
+    short: bool = False,
 ) -> float:  # fmt: skip
-    """The cycles to load each element of a factor once: from the last cache at 1/`wait` of stream
-    speed, plus packing if the factor is packed. Windows share elements."""
+    """The cycles to load each element of a factor once, from the last cache, in `short` runs on a
+    page each or as a stream, plus packing if the factor is packed. Windows share elements."""
+    m = s.machine
     loops = [r for r in ranges.ranges(factor) if r.arg.kind in ("loop", "reduce")]
     full_size, count = 1, 1
     for d in packing.digits(factor, loops):
         full_size *= d.extent
         count *= d.extent - sum([f * (most_of(r) - length(r)) for r, f in d.factors.items()])
     size, total = factor.dtype.itemsize, 0.0
-    if is_far_constant(factor) or full_size * size > s.target.l2_bytes:
-        total = wait * count * size / s.target.figures.last_bytes
+    if is_far_constant(factor, s.machine) or full_size * size > s.target.l2_bytes:
+        line = m.caches[1].far + m.exposed * m.pages.far if short else m.caches[1].stream
+        total = count * size / LINE * line
     if not is_packed:
         return total
     lanes = s.target.lanes(8 * size)
     order = walk.toposort(factor)
     is_contiguous = all([a.stride(p.lane) in (0, 1) for a in k.read if a.node in order])
-    total += count * (thresholds.JOINED_FILL / lanes if is_contiguous else thresholds.JOINED_GATHER)
+    total += count * (m.fill / lanes if is_contiguous else m.gather)
     for u in filter(is_arithmetic, order):
         around = ranges.ranges(u)
         often = count if around <= ranges.ranges(factor) else _iterations_of_all(around, length)

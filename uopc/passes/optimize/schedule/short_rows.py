@@ -33,7 +33,7 @@ def unroll_short_reduces(s: Scheduler, lanes: int) -> None:
             continue
         if length >= lanes and _is_read_alone(s.nest, r, lanes):
             continue
-        if _copies_of_longer(k, r, unrolled) > thresholds.ACCUMULATORS:
+        if _copies_of_longer(k, r, unrolled) > s.machine.accumulators:
             continue
         small = length * k.expanded_size(r, unrolled) <= thresholds.MOST_COPIES
         if small and s.attempt("UNROLL", r, 0):
