@@ -20,7 +20,6 @@ from typing import cast
 
 from uopc.cost.bound import least_cycles
 from uopc.cost.cycles import cycles
-from uopc.cost.machine import machine_of
 from uopc.ir.nest.describe import outline_of
 from uopc.passes.optimize.schedule.scheduler import Offer, State, Step, run
 
@@ -36,7 +35,7 @@ def choose(steps: Sequence[Step[State]], s: State) -> State:
     run(steps, s)
     if not s.decisions:
         return s
-    machine = machine_of(s.target)
+    machine = s.machine
     outline = outline_of(s.kernel)
     cost = cycles(outline, machine)
     spare = CLEARLY * cost - least_cycles(outline, machine)  # what an alternative saves at most
