@@ -117,6 +117,15 @@ def test_each_large_sum_has_a_kernel(make: Callable[[Mark], UOp]) -> None:
     assert any("UPCAST" in str(k.arg.opts) for k in low.kernels)
 
 
+def test_the_notes_have_the_cycles_of_both_choices() -> None:
+    low = machines.lowered_for("laptop", two_convolutions(lambda u: u))
+    decisions = low.context.notes["doubts"].values()
+    assert [d.stored for d in decisions].count(True) >= 1
+    for d in decisions:
+        if d.stored and None not in d:
+            assert d.if_stored < d.if_again
+
+
 def test_equal_blocks_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     ask = by_cycles.Choice.cheapest

@@ -45,6 +45,15 @@ class Doubt(NamedTuple):
     saved: float
 
 
+class Decision(NamedTuple):
+    """Whether a value in doubt is stored, and the predicted cycles of the kernels around it if it
+    is, and if it is not, with all other values as decided; None for what was not asked."""
+
+    stored: bool
+    if_stored: float | None
+    if_again: float | None
+
+
 class Neighbours(NamedTuple):
     """Values in doubt, and the program of their kernels: its values by those of the graph."""
 
@@ -53,14 +62,14 @@ class Neighbours(NamedTuple):
     local: Mapping[UOp, UOp]
 
 
-def changed(
+def decided(
     doubts: Mapping[UOp, Doubt], order: Sequence[UOp], stored: Mapping[UOp, str],
     cycles: Cycles,
-) -> dict[UOp, bool]:  # fmt: skip
-    """The values in doubt for which the other choice is cheaper, and whether they are then stored.
-    `stored`: all values that have storage so far."""
-    found: dict[UOp, bool] = {}
-    known: dict[UOp, frozenset[UOp]] = {}  # program -> the values that change
+) -> dict[UOp, Decision]:  # fmt: skip
+    """The decisions on the values in doubt whose kernels are asked. `stored`: all values that have
+    storage so far."""
+    found: dict[UOp, Decision] = {}
+    known: dict[UOp, dict[UOp, Decision]] = {}  # by program
     places = {u: i for i, u in enumerate(order)}
     asked = 0
     for group in _groups(doubts):
@@ -73,11 +82,9 @@ def changed(
             if asked > MOST_OF_GRAPH:
                 continue
             choice = Choice(near.program, {near.local[u]: doubts[u] for u in near.doubts}, cycles)
-            known[near.program] = choice.cheapest()
+            known[near.program] = choice.decisions()
             asked += len(choice.tried)
-        for u in near.doubts:
-            if near.local[u] in known[near.program]:
-                found[u] = not doubts[u].stored
+        found |= {u: known[near.program][near.local[u]] for u in near.doubts}
     return found
 
 
@@ -144,6 +151,16 @@ class Choice:
     def __init__(self, program: UOp, doubts: Mapping[UOp, Doubt], cycles: Cycles) -> None:
         self.program, self.doubts, self.cycles = program, doubts, cycles
         self.tried: dict[frozenset[UOp], float] = {}  # values that change -> cycles
+
+    def decisions(self) -> dict[UOp, Decision]:
+        """The cheapest choice for each value, and what it was compared with."""
+        best = self.cheapest()
+        found = {}
+        for u, d in self.doubts.items():
+            stored = d.stored != (u in best)
+            own, other = self.tried.get(best), self.tried.get(best ^ {u})
+            found[u] = Decision(stored, *((own, other) if stored else (other, own)))
+        return found
 
     def cheapest(self) -> frozenset[UOp]:
         """The values that change: none, one after the other while it pays, all, all that are

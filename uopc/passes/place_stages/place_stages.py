@@ -498,7 +498,8 @@ def _predicting(context: Context, chosen: Mapping[UOp, bool]) -> Predicting:
 
 
 def _changed(placement: _StagePlacement, context: Context) -> dict[UOp, bool]:
-    """The values in doubt that are decided otherwise, by the cycles of their kernels."""
+    """The values in doubt that are decided otherwise, by the cycles of their kernels. The notes get
+    all decisions, by value."""
     doubts, predicted = placement.doubts, context.cycles
     if doubts is None or predicted is None or not doubts.found:
         return {}
@@ -511,7 +512,9 @@ def _changed(placement: _StagePlacement, context: Context) -> dict[UOp, bool]:
         placed = _StagePlacement(program, _measured(program, False, {}), {}, False, asked)
         return predicted(placed.placed(own, {}))
 
-    return by_cycles.changed(doubts.found, placement.order, placement.reasons, cycles)
+    decided = by_cycles.decided(doubts.found, placement.order, placement.reasons, cycles)
+    context.notes["doubts"] = decided
+    return {u: d.stored for u, d in decided.items() if d.stored != doubts.found[u].stored}
 
 
 def place_stages(graph: UOp, context: Context) -> UOp:
