@@ -153,7 +153,7 @@ class Case:
             rest.insert(self.random.randrange(len(rest) + 1), opts[at])
             return tuple(rest)
         if kind == "next":  # what the search may add
-            near = list(self.moves.neighbours(opts))
+            near = [found.opts for found in self.moves.neighbours(opts)]
             return one(near) if near else opts
         if kind == "add":
             op = one([o for o in OPTS if o not in GPU_ONLY])

@@ -1,20 +1,29 @@
 """The moves of the search: a list of Opts becomes its neighbours, each of which is legal.
 
 A move adds an Opt at the end, removes an Opt, or changes an amount. The Opts after it stay as they
-are, so some lists are refused; these are no neighbours.
+are, so some lists are refused; these are no neighbours. A neighbour comes with its cost, for which
+no code is made.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
+from uopc.cost.cycles import cycles
+from uopc.cost.machine import machine_of
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.describe import outline_of
+from uopc.ir.nest.nest import nest_of
+from uopc.passes.analysis import thresholds
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.substitution import Tiled
 from uopc.program.tuned.kernel_opts import Opts, replayed
+from uopc.search.beam import Priced
 
 MOST_OPTS = 32  # in a list that grows
+MOST_CODE = 4 * thresholds.MOST_COPIES  # nodes of a kernel with its copies
 # Amounts to try by Opt. `lanes`: of a vector of the widest elements; `threads`: those of the
 # request; `loops`: the number of another loop.
 _OF_CPU: dict[str, tuple[int | str, ...]] = {
@@ -35,32 +44,39 @@ class Moves:
     """The neighbours of lists, for a kernel as `before_opts` gives it."""
 
     def __init__(self, kernel: UOp, context: Context) -> None:
-        self.base = Tiled(kernel)
-        gpu = context.target.gpu is not None
-        self.amounts = _OF_GPU if gpu else _OF_CPU
+        self.base, self.target = Tiled(kernel), context.target
+        self.amounts = _OF_CPU if self.target.gpu is None else _OF_GPU
         sizes = [u.dtype.scalar.itemsize for u in kernel.toposort() if u.dtype.is_float]
-        lanes = context.target.lanes(8 * max(sizes, default=4))
+        lanes = self.target.lanes(8 * max(sizes, default=4))
         threads = (context.threads,) if context.threads > 1 else ()
         widths = lanes, lanes // 2, 2 * lanes
         self.given: dict[str, tuple[int, ...]] = {"lanes": widths, "threads": threads}
 
-    def neighbours(self, opts: Opts) -> Iterator[Opts]:
-        """Each legal list that is one move away."""
+    def neighbours(self, opts: Opts) -> Iterator[Priced]:
+        """Each legal list that is one move away. The lists are in no order."""
         after = [self.base]
         for opt in opts:
             grown = replayed(after[-1], (opt,))
             if grown is None:
                 return
             after.append(grown)
-        for i, opt in enumerate(opts):
-            rest = opts[i + 1 :]
-            for middle in ((), *[(o,) for o in _other_amounts(opt)]):
-                if replayed(after[i], (*middle, *rest)) is not None:
-                    yield (*opts[:i], *middle, *rest)
+        moves = [
+            (i, (*middle, *opts[i + 1 :]))
+            for i, opt in enumerate(opts) for middle in ((), *[(o,) for o in _other_amounts(opt)])
+        ]  # fmt: skip
         if len(opts) < MOST_OPTS:
-            for opt in self._actions(after[-1]):
-                if replayed(after[-1], (opt,)) is not None:
-                    yield (*opts, opt)
+            moves += [(len(opts), (opt,)) for opt in self._actions(after[-1])]
+        random.Random(0).shuffle(moves)
+        for kept, rest in moves:
+            made = replayed(after[kept], rest)
+            if made is not None and nest_of(made.kernel).expanded_size() <= MOST_CODE:
+                yield Priced(self._cycles(made), (*opts[:kept], *rest))
+
+    def _cycles(self, made: Tiled) -> float:
+        """The cost of a kernel. On a GPU, where no cost is known, all kernels cost the same."""
+        if self.target.gpu is not None:
+            return 1.0
+        return cycles(outline_of(made.kernel), machine_of(self.target))
 
     def _actions(self, kernel: Tiled) -> Iterator[Opt]:
         """The Opts that may be legal next."""

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 
 from uopc.backends import detect
 from uopc.cache.tuned import SearchRow, Store
-from uopc.errors import Error, Unsupported
+from uopc.errors import Error
 from uopc.ir.builder import rebuild
 from uopc.ir.core import storage, walk
 from uopc.ir.core.args import KernelArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.verify import in_bounds
 from uopc.passes.analysis.kernel_names import shape_name
 from uopc.passes.contract import Context
 from uopc.program.request import Request, prepare
@@ -99,8 +98,7 @@ def _sizes(kernel: UOp, request: Request) -> dict[str, int]:
 
 def standalone(kernel: UOp, call: UOp, request: Request) -> Request:
     """A request for one kernel, with arguments in the order of their slots and with the call's
-    numbers as constants. Unsupported if array values decide whether an address stays inside of its
-    storage."""
+    numbers as constants."""
     args = storage.arguments(call)
     params = sorted([u for u in walk.nodes(kernel) if u.op is Ops.PARAM], key=lambda u: u.arg.slot)
     new: dict[UOp, UOp] = {}
@@ -110,11 +108,6 @@ def standalone(kernel: UOp, call: UOp, request: Request) -> Request:
         if u.op is Ops.NUMBER:
             new[u] = args[u.arg.slot]
     alone = rebuild.rebuild(kernel, new)
-    for access in in_bounds.accesses(alone):
-        if access.verdict is not in_bounds.Verdict.INSIDE:
-            raise Unsupported(
-                f"index {access.index.render()} depends on values that the program computes"
-            )
     alone = intern(alone.op, alone.dtype, alone.src, KernelArg())
     options = replace(request.options, beam=0, cache_dir="", programs=0, debug=0, viz="")
     return prepare(

@@ -14,15 +14,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, cast
 
 from uopc.errors import Unsupported
 from uopc.program.request import Request
 from uopc.program.tuned.kernel_opts import Opts
-from uopc.search.beam import Candidate, Match, Start
+from uopc.search.beam import Match, Start
 from uopc.search.worker import Failed
-
-T = TypeVar("T")
 
 MOST_PROCESSES = 4
 TO_START, TO_COMPILE, TO_MEASURE = 120.0, 20.0, 10.0  # seconds until a process is ended
@@ -129,23 +127,19 @@ class KernelBench:
 
     def __init__(self, workers: Workers, request: Request, values: Mapping[str, int]) -> None:
         self._workers, self._request, self._values = workers, request, values
-        self._where: dict[Opts, int] = {}  # the process that has the code of a list
+        self._where: dict[Opts, int] = {}  # the process that compiles and times a list
         self._open: set[int] = set()
-        self._start: Start | None = None
-        workers.lost = self._lost
-
-    def _lost(self, number: int) -> None:
-        """Forget a replaced process: the new one has neither the kernel nor any code."""
-        self._open.discard(number)
-        self._where = {opts: n for opts, n in self._where.items() if n != number}
+        self._slowest = TO_MEASURE
+        workers.lost = self._open.discard  # the new process does not have the kernel
 
     def start(self) -> Start:
         """The schedule's list, as the first process measures it. Unsupported if that fails."""
         found = self._opened(0)
         if isinstance(found, Failed):
             raise Unsupported(found.why)
-        self._start = found
-        return self._start
+        self._where[found.opts] = 0
+        self._slowest += SLOWEST * found.seconds
+        return cast(Start, found)
 
     def _opened(self, number: int) -> Any:
         """Give a process the kernel, unless the process has it."""
@@ -156,14 +150,9 @@ class KernelBench:
             self._open.add(number)
         return found
 
-    def varied(self) -> list[Opts]:
-        """See Bench."""
-        found = self._workers.ask(0, TO_START, "varied")
-        return [] if isinstance(found, Failed) else list(found)
-
-    def compiled(self, lists: Sequence[Opts]) -> list[Candidate | None]:
+    def compiled(self, lists: Sequence[Opts]) -> list[str | None]:
         """See Bench: each process compiles its share, one list at a time."""
-        found: dict[Opts, Candidate] = {}
+        found: list[str | None] = []
         left = list(lists)
         while left:
             count = self._workers.count
@@ -175,37 +164,24 @@ class KernelBench:
             for number, opts in asked:
                 self._workers.tell(number, "compile", opts)
             for number, opts in asked:
+                self._where[opts] = number
                 made = self._workers.wait(number, TO_COMPILE, "compile")
-                if not isinstance(made, Failed):
-                    found[opts] = made
-                    self._where[opts] = number
-        return [found.get(opts) for opts in lists]
+                found.append(None if isinstance(made, Failed) else made)
+        return found + [None] * len(left)
 
-    def match(self, candidate: Candidate, samples: int) -> Match | None:
+    def match(self, opts: Opts, samples: int) -> Match | None:
         """See Bench."""
-        found = self._asked(candidate, "match", samples)
+        found = self._asked(opts, "match", samples)
         return found if isinstance(found, Match) else None
 
-    def agrees(self, candidate: Candidate) -> bool:
+    def agrees(self, opts: Opts) -> bool:
         """See Bench."""
-        return self._asked(candidate, "agrees") is True
+        return self._asked(opts, "agrees") is True
 
-    def _asked(self, candidate: Candidate, name: str, *more: Any) -> Any:
-        number = self._holder(candidate.opts)
-        if number is None:
-            return None
-        assert self._start is not None
-        seconds = TO_MEASURE + SLOWEST * self._start.seconds
-        found = self._workers.ask(number, seconds, name, candidate.opts, *more)
-        return None if isinstance(found, Failed) else found
-
-    def _holder(self, opts: Opts) -> int | None:
-        """A process that has the code of a list. If that process is gone, the first process
-        compiles the list again; None if that fails."""
-        if opts not in self._where:
-            if isinstance(self._opened(0), Failed):
-                return None
-            if isinstance(self._workers.ask(0, TO_COMPILE, "compile", opts), Failed):
-                return None
-            self._where[opts] = 0
-        return self._where[opts]
+    def _asked(self, opts: Opts, name: str, *more: Any) -> Any:
+        """Ask the process of a list. A new process in its place compiles the list again."""
+        number = self._where[opts]
+        failed = self._opened(number)
+        if isinstance(failed, Failed):
+            return failed
+        return self._workers.ask(number, self._slowest, name, opts, *more)

@@ -254,15 +254,15 @@ def _cases(x: UOp, loops: Sequence[UOp], constraints: Constraints) -> list[Const
 def _bounds_under(x: UOp, constraints: Constraints) -> tuple[int, int]:
     """Bounds of an integer under constraints.
 
-    Variables with these bounds replace constrained atoms, and one constrained sum at a time.
+    Variables with these bounds replace constrained atoms, and one constrained sum at a time or all.
     """
     low, high = intersect(bounds.bounds(x), constraints.get(x, EVERYTHING))
     if x.dtype.kind != "index":
         return low, high
     named = {u: _variable(u, c) for u, c in constraints.items() if u.dtype.kind == "index"}
     atoms = {u: v for u, v in named.items() if u.op is not Ops.ADD}
-    sums = [dict([assume.solved(u, v)]) for u, v in named.items() if u.op is Ops.ADD]
-    for total in ({}, *sums):
+    sums = [assume.solved(u, v) for u, v in named.items() if u.op is Ops.ADD]
+    for total in ({}, *[dict([solved]) for solved in sums], dict(sums)):
         found = simplify.replaced(simplify.replaced(x, total, assume.AS_IS), atoms, assume.AS_IS)
         for own in (affine.interval(*affine.form(found)), bounds.bounds(found)):
             low, high = intersect((low, high), own)

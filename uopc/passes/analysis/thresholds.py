@@ -6,8 +6,6 @@ means that the threshold follows the machine: the target's cache divided by the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from uopc.passes.analysis import contraction
@@ -31,18 +29,6 @@ def row(value: Number, unit: str, meaning: str, workload: str) -> Number:
     """Add a row to the table; its value."""
     TABLE.append(Threshold(value, unit, meaning, workload))
     return value
-
-
-@contextmanager
-def varied(name: str, value: float) -> Iterator[None]:
-    """A block in which a threshold has another value, for all threads of the process: the search
-    tries what the schedule would then choose, in a process of its own."""
-    before = globals()[name]
-    globals()[name] = type(before)(value)
-    try:
-        yield
-    finally:
-        globals()[name] = before
 
 
 # Threads, and copies of a body
@@ -116,6 +102,3 @@ LEAST_SUMMED            = row(32,      "rows",           "fewest rows of the arr
 MOST_SUMMED_ROWS        = row(8,       "rows",           "most rows of the result",                                                         "sums in memory")
 SUMMED_SHARE            = row(16,      "L2 / n",         "block of the operands of a long sum with few results",                            "Gram matrix")
 LEAST_SUMS              = row(64,      "steps",          "shortest such block: each loads and stores the sums",                             "Gram matrix")
-
-# The thresholds by name.
-VALUES: dict[str, float] = {n: v for n, v in globals().items() if n.isupper() and isinstance(v, (int, float))}

@@ -50,16 +50,19 @@ def sizes_of(plan: Plan, arrays: Mapping[int, AnyArray]) -> dict[str, int]:
     }
 
 
-def random_arrays(plan: Plan, values: Mapping[str, int]) -> list[AnyArray]:
+def random_arrays(
+    plan: Plan, values: Mapping[str, int], below: Mapping[int, int] | None = None
+) -> list[AnyArray]:
     """An array for each argument, the same each time: floats in 0.5..1.5 (their logarithm and root
     exist), integers in 0..3 (small enough for indices), booleans. Each begins at a cache line, as
-    results do."""
+    results do. `below`: by argument, a limit of its integers other than 4."""
     rng = np.random.default_rng(0)
     made: list[AnyArray] = []
-    for argument in plan.arguments:
+    for number, argument in enumerate(plan.arguments):
         shape, dtype = shape_of(argument.shape, values), argument.dtype
-        kind = dtypes.from_numpy(dtype)
-        drawn = rng.random(shape, np.float32) + 0.5 if kind.is_float else rng.integers(0, 4, shape)
+        kind, limit = dtypes.from_numpy(dtype), (below or {}).get(number, 4)
+        integers = None if kind.is_float else rng.integers(0, limit, shape)
+        drawn = rng.random(shape, np.float32) + 0.5 if integers is None else integers
         array = new_array(shape, dtype)
         array[...] = (drawn > 1 if kind is dtypes.bool_ else drawn).astype(dtype)
         made.append(array)
