@@ -13,7 +13,8 @@ from collections import defaultdict
 
 from uopc.cost import vectors
 from uopc.cost.machine import MachineFacts
-from uopc.cost.traffic import traffic_cycles
+from uopc.cost.parts import Cost, Moved
+from uopc.cost.traffic import crossings, store_cycles, traffic_cycles
 from uopc.ir.nest.arithmetic import is_shared
 from uopc.ir.nest.outline import OUTSIDE, Accumulator, Body, Outline, Reference
 
@@ -24,12 +25,25 @@ _MOST_PER_CYCLE, _LEAST_PER_CYCLE = 4.0, 2.0  # instructions of vector arithmeti
 def cycles(outline: Outline, m: MachineFacts, resident: float = 0.0) -> float:
     """The cycles of one run of a kernel, with its launch, after others like it. `resident`: bytes
     that other kernels touch between two runs."""
-    memory = traffic_cycles(outline, m, resident)
+    return cost_of(outline, m, resident).cycles
+
+
+def cost_of(outline: Outline, m: MachineFacts, resident: float = 0.0) -> Cost:
+    """The cycles of one run of a kernel, and what they are made of."""
+    found = crossings(outline, m, resident)
+    stores = store_cycles(outline, m)
+    memory, computed = traffic_cycles(found, m), loop_cycles(outline, m)
     total = m.launch
-    for number, computed in loop_cycles(outline, m).items():
-        moved = memory.get(number, 0.0)
-        total += max(computed, moved) + m.exposed * min(computed, moved)
-    return total
+    for number, own in computed.items():
+        moved = memory.get(number, 0.0) + stores.get(number, 0.0)
+        total += max(own, moved) + m.exposed * min(own, moved)
+    moves = [(c, sum([t.lines for t in by.values()]), sum([t.cycles for t in by.values()]))
+             for c, by in found]  # fmt: skip
+    return Cost(
+        total, m.launch, sum(computed.values()),
+        tuple([Moved(c.name, c.line * n, taken) for c, n, taken in moves if not c.is_of_pages]),
+        sum([taken for c, _, taken in moves if c.is_of_pages]), sum(stores.values()),
+    )  # fmt: skip
 
 
 def loop_cycles(outline: Outline, m: MachineFacts) -> dict[int, float]:

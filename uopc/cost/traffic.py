@@ -212,17 +212,32 @@ class _Crossing:
 
 
 # ---------------------------------------------------------------- all caches
-def traffic_cycles(outline: Outline, m: MachineFacts, resident: float = 0.0) -> dict[int, float]:
-    """By body: the cycles of its traffic at the slowest border, and a share of the others."""
+def crossings(
+    outline: Outline, m: MachineFacts, resident: float = 0.0
+) -> list[tuple[CacheLevel, dict[int, Traffic]]]:  # fmt: skip
+    """For each cache: what each body brings to it."""
+    return [
+        (cache, {} if _holds_all(outline, cache, resident) else traffic(outline, cache, resident))
+        for cache in m.caches
+    ]
+
+
+def traffic_cycles(
+    found: list[tuple[CacheLevel, dict[int, Traffic]]], m: MachineFacts
+) -> dict[int, float]:  # fmt: skip
+    """By body: the cycles of its crossings at the slowest border, and a share of the others."""
     borders: dict[int, list[float]] = defaultdict(list)
-    for cache in m.caches:
-        if _holds_all(outline, cache, resident):
-            continue
-        for number, found in traffic(outline, cache, resident).items():
-            borders[number].append(found.cycles)
+    for _, bodies in found:
+        for number, brought in bodies.items():
+            borders[number].append(brought.cycles)
+    return {
+        number: max(each) + m.exposed * (sum(each) - max(each)) for number, each in borders.items()
+    }
+
+
+def store_cycles(outline: Outline, m: MachineFacts) -> dict[int, float]:
+    """By body: the cycles of stores that do not join their neighbours, or go past the caches."""
     total: dict[int, float] = defaultdict(float)
-    for number, each in borders.items():
-        total[number] = max(each) + m.exposed * (sum(each) - max(each))
     for r in outline.references:
         if r.written and not r.local:
             total[r.body] += _stores(outline, r, m)

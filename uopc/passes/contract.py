@@ -18,7 +18,8 @@ from uopc.ir.forks import cached_property
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.target import Target
 
-if TYPE_CHECKING:  # programs of one device import no mesh
+if TYPE_CHECKING:  # programs of one device import no mesh, others without predictions no cost
+    from uopc.cost.parts import Comparison, Cost
     from uopc.passes.sharding import MeshLayout
 
 # Who is told of each step of a compile, with the share of all that is done.
@@ -42,12 +43,14 @@ class Context:
     devices: tuple[str, ...] = ("cpu",)  # those of this process that run the program
     assuming: tuple[UOp, ...] = ()  # conditions on sizes that hold in every run
     schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own
-    # The predicted cycles of a program whose storage is placed: None if nothing predicts them.
-    cycles: Callable[[UOp], float] | None = None
+    # The predicted cost of a program whose storage is placed: None if nothing predicts it.
+    cost: Callable[[UOp], Cost] | None = None
     # Gives kernels of a program, a LINEAR of CALLs, the Opts that a search found for them.
     searched: Callable[[UOp, Context], UOp] | None = None
     # By kernel and threads: the Opts that the schedule chose, and the kernel with them.
     scheduled: dict[tuple[UOp, int], tuple[tuple[Opt, ...], UOp]] = field(default_factory=dict)
+    # By value or kernel: the ways that a pass compared, for the dump: no pass reads them.
+    compared: dict[UOp, Comparison] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -37,6 +37,7 @@ from uopc.passes.contract import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from uopc.cost.parts import Cost
     from uopc.ir.devices.launches import LaunchPlace
 
 INPUT = "input"  # the stage before the first pass
@@ -342,11 +343,12 @@ def function_schedule(context: Context) -> Schedule:
 
 
 # Only programs whose cycles are predicted import the cost.
-def kernel_cycles(context: Context) -> Callable[[UOp], float]:
-    """A function that predicts the cycles of a program whose storage is placed: those of all of its
+def kernel_costs(context: Context) -> Callable[[UOp], Cost]:
+    """A function that predicts the cost of a program whose storage is placed: that of all of its
     launches, with the Opts that the schedule gives each kernel."""
-    from uopc.cost.cycles import cycles
+    from uopc.cost.cycles import cost_of
     from uopc.cost.machine import machine_of
+    from uopc.cost.parts import Cost
     from uopc.ir.nest.describe import outline_of
 
     names = [p.name for _, p in PIPELINE]
@@ -354,24 +356,24 @@ def kernel_cycles(context: Context) -> Callable[[UOp], float]:
     passes = [p for _, p in PIPELINE[first : last + 1]]
     of_graphs = [p for p in passes if p.scope == "graph"]
     of_kernels = [p for p in passes if p.scope == "kernel"]
-    known: dict[UOp, float] = {}
+    known: dict[UOp, Cost] = {}
 
-    def of_kernel(kernel: UOp, own: Context) -> float:
+    def of_kernel(kernel: UOp, own: Context) -> Cost:
         if kernel not in known:
             now = kernel
             for p in of_kernels:
                 now = p.run(now, own)
-            known[kernel] = cycles(outline_of(now), machine_of(own.target))
+            known[kernel] = cost_of(outline_of(now), machine_of(own.target))
         return known[kernel]
 
-    def predicted(program: UOp) -> float:
+    def predicted(program: UOp) -> Cost:
         own = dataclasses.replace(
             context, opts=None, replayed=None, searched=None, rules={}, notes={}, threads=1
         )
         with untraced():
             for p in of_graphs:
                 program = p.run(program, own)
-            return sum([of_kernel(c.src[0], own) for c in program.src], start=0.0)
+            return sum([of_kernel(c.src[0], own) for c in program.src], start=Cost())
 
     return predicted
 

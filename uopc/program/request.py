@@ -139,7 +139,7 @@ def rules_of(request: Request, machine: Target) -> Mapping[str, Any]:
 def make_context(request: Request, machine: Target) -> Context:
     """The context of the passes for a request."""
     from uopc.passes.contract import Context
-    from uopc.passes.pass_manager import function_schedule, kernel_cycles
+    from uopc.passes.pass_manager import function_schedule, kernel_costs
 
     rules = rules_of(request, machine)
     own = request.mesh.mesh.devices if request.mesh is not None else ()
@@ -149,7 +149,7 @@ def make_context(request: Request, machine: Target) -> Context:
     context.devices = devices
     context.schedule = function_schedule(context)
     if request.optimize and machine.gpu is None and len(devices) == 1:
-        context.cycles = kernel_cycles(context)
+        context.cost = kernel_costs(context)
     if request.mesh is not None:
         context.sharding = request.mesh.layout()
     context.replayed = None if request.opts is None else iter(request.opts)

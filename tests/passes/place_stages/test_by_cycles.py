@@ -15,6 +15,7 @@ from uopc import UOp
 from uopc.cost.cycles import cycles
 from uopc.cost.machine import machine_of
 from uopc.ir.core.arena import arena
+from uopc.ir.core.ops import Ops
 from uopc.ir.nest.describe import outline_of
 from uopc.passes.optimize.schedule import cpu
 from uopc.passes.place_stages import by_cycles
@@ -117,19 +118,20 @@ def test_each_large_sum_has_a_kernel(make: Callable[[Mark], UOp]) -> None:
     assert any("UPCAST" in str(k.arg.opts) for k in low.kernels)
 
 
-def test_the_notes_have_the_cycles_of_both_choices() -> None:
-    low = machines.lowered_for("laptop", two_convolutions(lambda u: u))
-    decisions = low.context.notes["doubts"].values()
-    assert [d.stored for d in decisions].count(True) >= 1
-    for d in decisions:
-        if d.stored and None not in d:
-            assert d.if_stored < d.if_again
+def test_the_ways_that_were_compared_are_kept_with_their_costs() -> None:
+    context = machines.lowered_for("laptop", two_convolutions(lambda u: u)).context
+    found = [c for u, c in context.compared.items() if u.op is not Ops.SINK]
+    assert found
+    for c in found:
+        taken = c.ways[c.taken].cost.cycles
+        assert taken <= min([way.cost.cycles for way in c.ways]) / (1 - by_cycles.GAIN)
+        assert len(c.ways) > 1 and c.ways[c.taken].cost.traffic[0].nbytes > 0
 
 
 def test_equal_blocks_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    ask = by_cycles.Choice.cheapest
-    monkeypatch.setattr(by_cycles.Choice, "cheapest", lambda c: (asked.append(c), ask(c))[1])
+    ask = by_cycles.Choice.decide
+    monkeypatch.setattr(by_cycles.Choice, "decide", lambda c: (asked.append(c), ask(c))[1])
     counts = []
     for n in (2, 6):
         x = given("x", 1, 16, 20, 20)
@@ -150,7 +152,7 @@ def test_kernels_that_were_asked_are_scheduled_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_small_graphs_and_single_sums_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_cycles.Choice, "cheapest", lambda c: pytest.fail("asked"))
+    monkeypatch.setattr(by_cycles.Choice, "decide", lambda c: pytest.fail("asked"))
     x = given("x", 64, 256)
     single = (x @ given("w", 256, 512)).relu()
     small = given("a", 4, 4) @ given("b", 4, 4) + given("c", 4, 4) @ given("d", 4, 4)

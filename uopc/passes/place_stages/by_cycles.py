@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from uopc.cost.machine import MachineFacts
+from uopc.cost.parts import UNKNOWN, Alternative, Comparison, Cost
 from uopc.errors import Error
 from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core import dtypes, shapes, walk
@@ -32,8 +33,8 @@ MOST_TOGETHER, MOST_NODES, MOST_OF_GROUP, MOST_OF_GRAPH = 8, 400, 12, 60
 # Constants of more elements than this are inputs of the small program.
 MOST_CONSTANT = 64
 
-# Gives the predicted cycles of a program in which these of its values in doubt are stored or not.
-Cycles = Callable[[UOp, Mapping[UOp, bool]], float]
+# Gives the predicted cost of a program in which these of its values in doubt are stored or not.
+CostOf = Callable[[UOp, Mapping[UOp, bool]], Cost]
 
 
 class Doubt(NamedTuple):
@@ -45,13 +46,11 @@ class Doubt(NamedTuple):
     saved: float
 
 
-class Decision(NamedTuple):
-    """Whether a value in doubt is stored, and the predicted cycles of the kernels around it if it
-    is, and if it is not, with all other values as decided; None for what was not asked."""
+class Decided(NamedTuple):
+    """The choice for a value in doubt, and the ways that were compared for its group."""
 
     stored: bool
-    if_stored: float | None
-    if_again: float | None
+    comparison: Comparison
 
 
 class Neighbours(NamedTuple):
@@ -64,12 +63,12 @@ class Neighbours(NamedTuple):
 
 def decided(
     doubts: Mapping[UOp, Doubt], order: Sequence[UOp], stored: Mapping[UOp, str],
-    cycles: Cycles,
-) -> dict[UOp, Decision]:  # fmt: skip
-    """The decisions on the values in doubt whose kernels are asked. `stored`: all values that have
-    storage so far."""
-    found: dict[UOp, Decision] = {}
-    known: dict[UOp, dict[UOp, Decision]] = {}  # by program
+    cost_of: CostOf,
+) -> dict[UOp, Decided]:  # fmt: skip
+    """The values in doubt whose kernels are compared, each with the cheaper choice. `stored`: all
+    values that have storage so far."""
+    found: dict[UOp, Decided] = {}
+    known: dict[UOp, Choice] = {}  # by program
     places = {u: i for i, u in enumerate(order)}
     asked = 0
     for group in _groups(doubts):
@@ -81,10 +80,14 @@ def decided(
         if near.program not in known:
             if asked > MOST_OF_GRAPH:
                 continue
-            choice = Choice(near.program, {near.local[u]: doubts[u] for u in near.doubts}, cycles)
-            known[near.program] = choice.decisions()
+            choice = Choice(near.program, {near.local[u]: doubts[u] for u in near.doubts}, cost_of)
+            choice.decide()
+            known[near.program] = choice
             asked += len(choice.tried)
-        found |= {u: known[near.program][near.local[u]] for u in near.doubts}
+        choice = known[near.program]
+        comparison = choice.comparison({near.local[u]: u for u in near.doubts})
+        for u in near.doubts:
+            found[u] = Decided(doubts[u].stored != (near.local[u] in choice.best), comparison)
     return found
 
 
@@ -148,22 +151,13 @@ def _is_small_constant(u: UOp) -> bool:
 class Choice:
     """The choice for the values of a program that are in doubt."""
 
-    def __init__(self, program: UOp, doubts: Mapping[UOp, Doubt], cycles: Cycles) -> None:
-        self.program, self.doubts, self.cycles = program, doubts, cycles
-        self.tried: dict[frozenset[UOp], float] = {}  # values that change -> cycles
+    def __init__(self, program: UOp, doubts: Mapping[UOp, Doubt], cost_of: CostOf) -> None:
+        self.program, self.doubts, self.cost_of = program, doubts, cost_of
+        self.tried: dict[frozenset[UOp], Cost] = {}  # values that change -> the program's cost
+        self.best = frozenset[UOp]()  # the values that change
 
-    def decisions(self) -> dict[UOp, Decision]:
-        """The cheapest choice for each value, and what it was compared with."""
-        best = self.cheapest()
-        found = {}
-        for u, d in self.doubts.items():
-            stored = d.stored != (u in best)
-            own, other = self.tried.get(best), self.tried.get(best ^ {u})
-            found[u] = Decision(stored, *((own, other) if stored else (other, own)))
-        return found
-
-    def cheapest(self) -> frozenset[UOp]:
-        """The values that change: none, one after the other while it pays, all, all that are
+    def decide(self) -> None:
+        """Find the values that change: none, one after the other while it pays, all, all that are
         stored, or all that are not."""
         best = frozenset[UOp]()
         stored = frozenset([u for u, d in self.doubts.items() if d.stored])
@@ -176,7 +170,7 @@ class Choice:
             if self.ask(least) > (1.0 - GAIN) * self.ask(best):
                 break
             best = least
-        return best
+        self.best = best
 
     def _may_pay(self, turned: frozenset[UOp], best: frozenset[UOp]) -> bool:
         """True if the change may save a gain: less storage saves no more than the storing took."""
@@ -190,10 +184,27 @@ class Choice:
         if turned not in self.tried:
             chosen = {u: d.stored != (u in turned) for u, d in self.doubts.items()}
             try:
-                self.tried[turned] = self.cycles(self.program, chosen)
+                self.tried[turned] = self.cost_of(self.program, chosen)
             except Error:
-                self.tried[turned] = math.inf
-        return self.tried[turned]
+                self.tried[turned] = UNKNOWN
+        return self.tried[turned].cycles
+
+    def comparison(self, names: Mapping[UOp, UOp]) -> Comparison:
+        """The ways that were tried. `names`: the values of the graph by those of the program."""
+        ways = []
+        for turned, cost in self.tried.items():
+            stored = tuple([names[u] for u, d in self.doubts.items() if d.stored != (u in turned)])
+            words = "stored" if stored else "computed again"
+            if stored and len(self.doubts) > 1:
+                words = "all stored" if len(stored) == len(self.doubts) else "stored alone:"
+            values = stored if words.endswith(":") else ()
+            ways.append(Alternative(words, cost, values))
+        usual, taken = self.tried[frozenset()].cycles, self.tried[self.best].cycles
+        why = f"no other way saves {GAIN:.0%}"
+        if self.best:
+            saved = 1.0 if usual == math.inf else 1.0 - taken / usual
+            why = f"saves {saved:.0%}"
+        return Comparison(tuple(ways), list(self.tried).index(self.best), why)
 
 
 def storing(nbytes: float, machine: MachineFacts) -> float:

@@ -55,6 +55,7 @@ from uopc.passes.place_stages.factor_reuse import FactorReuse
 from uopc.passes.place_stages.value_costs import FORCED, Measures
 
 if TYPE_CHECKING:
+    from uopc.cost.parts import Cost
     from uopc.passes.place_stages.doubts import Predicting
 
 _MOVES_ITSELF = "reads other elements of the array that it writes"
@@ -472,7 +473,7 @@ def _within(
 ) -> _StagePlacement:  # fmt: skip
     """Decide, and store more values until no kernel takes too many arguments or has too much GPU
     code. The added values also go into `reasons`."""
-    asked = None if context.cycles is None else _predicting(context, {})
+    asked = None if context.cost is None else _predicting(context, {})
     while True:
         facts = _measured(graph, tiles, reasons)
         placement = _StagePlacement(graph, facts, {}, watched, asked)
@@ -498,23 +499,22 @@ def _predicting(context: Context, chosen: Mapping[UOp, bool]) -> Predicting:
 
 
 def _changed(placement: _StagePlacement, context: Context) -> dict[UOp, bool]:
-    """The values in doubt that are decided otherwise, by the cycles of their kernels. The notes get
-    all decisions, by value."""
-    doubts, predicted = placement.doubts, context.cycles
+    """The values in doubt that are decided otherwise, by the cycles of their kernels."""
+    doubts, predicted = placement.doubts, context.cost
     if doubts is None or predicted is None or not doubts.found:
         return {}
     from uopc.passes.place_stages import by_cycles
 
     own = dataclasses.replace(context, notes={})
 
-    def cycles(program: UOp, chosen: Mapping[UOp, bool]) -> float:
+    def cost(program: UOp, chosen: Mapping[UOp, bool]) -> Cost:
         asked = _predicting(context, chosen)
         placed = _StagePlacement(program, _measured(program, False, {}), {}, False, asked)
         return predicted(placed.placed(own, {}))
 
-    decided = by_cycles.decided(doubts.found, placement.order, placement.reasons, cycles)
-    context.notes["doubts"] = decided
-    return {u: d.stored for u, d in decided.items() if d.stored != doubts.found[u].stored}
+    found = by_cycles.decided(doubts.found, placement.order, placement.reasons, cost)
+    context.compared.update({u: decided.comparison for u, decided in found.items()})
+    return {u: d.stored for u, d in found.items() if d.stored != doubts.found[u].stored}
 
 
 def place_stages(graph: UOp, context: Context) -> UOp:

@@ -11,4 +11,4 @@ from uopc.passes import pass_manager
 def sums_together(monkeypatch):
     """Sums that meet are computed in one kernel, because nothing predicts that storing them is as
     fast."""
-    monkeypatch.setattr(pass_manager, "kernel_cycles", lambda context: None)
+    monkeypatch.setattr(pass_manager, "kernel_costs", lambda context: None)

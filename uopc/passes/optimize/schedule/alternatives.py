@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from uopc.cost.bound import least_cycles
-from uopc.cost.cycles import cycles
+from uopc.cost.cycles import cost_of
+from uopc.cost.parts import Alternative, Comparison
 from uopc.ir.nest.describe import outline_of
 from uopc.passes.optimize.schedule.scheduler import Offer, State, Step, run
 
@@ -32,12 +33,14 @@ MOST_ASKED = 24  # alternatives of a kernel
 def choose(steps: Sequence[Step[State]], s: State) -> State:
     """Run the steps, and again for alternatives that may pay; return the state whose kernel is the
     cheapest."""
+    kernel = s.kernel
     run(steps, s)
     if not s.decisions:
         return s
     machine = s.machine
     outline = outline_of(s.kernel)
-    cost = cycles(outline, machine)
+    ways = [Alternative("the usual schedule", cost_of(outline, machine))]
+    cost, taken = ways[0].cost.cycles, 0
     spare = CLEARLY * cost - least_cycles(outline, machine)  # what an alternative saves at most
     trying = TRYING * len(s.nest.order)
     most = min(MOST_ASKED, int(RUNS * spare / machine.clock / 1000.0 / trying))
@@ -49,11 +52,24 @@ def choose(steps: Sequence[Step[State]], s: State) -> State:
             made = _resumed(steps, decision, option)
             if made.opts not in seen:
                 seen.add(made.opts)
-                other = cycles(outline_of(made.kernel), machine)
-                best, least = (made, other) if other < least else (best, least)
+                other = cost_of(outline_of(made.kernel), machine)
+                ways.append(Alternative(_words(decision.name, option), other))
+                if other.cycles < least:
+                    best, least, taken = made, other.cycles, len(ways) - 1
         s, cost = (s, cost) if best is s else (best, least)
         at += 1
+    if len(ways) == 1:
+        return s
+    why = f"no other saves {1 - CLEARLY:.0%}" if taken == 0 else f"saves {1 - CLEARLY:.0%}"
+    s.context.compared[kernel] = Comparison(tuple(ways), taken, why)
     return s
+
+
+def _words(name: str, option: object) -> str:
+    """A decision and its option in words."""
+    if isinstance(option, bool):
+        return name if option else f"no {name}"
+    return f"{name}: {option}"
 
 
 def _resumed(steps: Sequence[Step[State]], decision: Offer, option: object) -> State:
