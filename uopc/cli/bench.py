@@ -34,14 +34,19 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     """Time the model, or run the script; the exit code."""
     if args.name.endswith(".onnx"):
         return _model(Path(args.name), args.arguments, out)
+    return script(args.name, args.arguments, refuse)
+
+
+def script(name: str, options: list[str], refuse: Refuse) -> int:
+    """Run a benchmark of the source checkout; its exit code."""
     folder = Path(__file__).resolve().parents[2] / "benchmarks"
     if not folder.is_dir():
         raise UserError("the benchmarks are in the source checkout, not in the installed package")
     scripts = {p.stem: p for p in folder.glob("*.py") if "__main__" in p.read_text("utf-8")}
-    found = [s for s in scripts if s == args.name or s.startswith(f"{args.name}_")]
+    found = [s for s in scripts if s == name or s.startswith(f"{name}_")]
     if len(found) != 1:
-        refuse(f"unknown benchmark {args.name!r}; choose {', '.join(sorted(scripts))}")
-    return subprocess.run([sys.executable, str(scripts[found[0]]), *args.arguments]).returncode
+        refuse(f"unknown benchmark {name!r}; choose {', '.join(sorted(scripts))}")
+    return subprocess.run([sys.executable, str(scripts[found[0]]), *options]).returncode
 
 
 def _model(file: Path, rest: list[str], out: Output) -> int:

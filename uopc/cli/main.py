@@ -19,6 +19,7 @@ from uopc import __version__
 COMMANDS = {
     "dump": "show every stage of a graph on its way to machine code",
     "run": "run a graph on random arrays and time each kernel",
+    "cost": "predict the time of each kernel, and say where it goes",
     "export": "write a graph as object code or a library that needs no Python",
     "replay": "compare the kernels of a corpus before and after a change",
     "passes": "list the passes in order, and the reasons for the order",
