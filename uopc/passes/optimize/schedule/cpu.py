@@ -186,6 +186,8 @@ def _vectorise_output(s: CpuScheduler) -> None:
     if is_dear(s.nest, s.output):
         for q in s.family(s.output):
             follow_bounds(s, q, s.lanes, s.vectors)
+    elif s.vectors == 1 and not s.nest.reduces:
+        s.vectors = s.pick("vectors", 1, thresholds.COLUMN_VECTORS)
     for q in s.family(s.output):
         if s.columns and length_of(q) is not None:  # a sum reads all rows again for each part
             lanes.column_lanes(s, q, s.lanes, s.vectors)

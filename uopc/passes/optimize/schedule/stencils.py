@@ -20,26 +20,26 @@ Element = tuple["UOp", frozenset[tuple["UOp", int]], int]
 
 
 def copy_shared_rows(s: Scheduler, output: UOp | None) -> None:
-    """Copy the output loop, other than `output`, whose rows share most reads."""
+    """Copy the output loop, other than `output`, whose rows share most reads. One row at a time is
+    an alternative."""
     k = s.nest
-    rows = [q for q in k.outputs if q is not output and q.arg.kind == "loop"]
+    lanes = [] if output is None else s.family(output)
+    rows = [q for q in k.outputs if q not in lanes and q.arg.kind == "loop"]
     size = k.expanded_size()
     best = min([(*_sharing(k, q, size), q) for q in rows], key=lambda found: found[0], default=None)
-    if best is not None and best[1] > 1:
+    if best is not None and best[1] > 1 and s.pick("shared rows", True, False):
         s.copy(best[2], best[1])
 
 
 def _sharing(k: Nest, q: UOp, size: int) -> tuple[float, int]:
-    """The reads per row if rows are computed together, and their number; 1 if rows share few reads.
+    """The reads per row if rows are computed together, and their number; 1 if rows share no reads.
     A copy has `size` nodes."""
     length = length_of(q)
     n = thresholds.SHARED_ROWS if length is not None else 1
     while n > 1 and (n > (length or 1) or n * size > thresholds.MOST_SHARED):
         n //= 2
     alone, each = len(_read_elements(k, q, 1)), len(_read_elements(k, q, n)) / n
-    saves = n > 1 and 0 < each <= thresholds.SHARED_READS * alone
-    saves = saves and alone >= thresholds.LEAST_SHARED
-    return (each, n) if saves else (math.inf, 1)
+    return (each, n) if n > 1 and 0 < each < alone else (math.inf, 1)
 
 
 def compute_rows_once(s: Scheduler) -> bool:

@@ -41,8 +41,8 @@ def crossed(
 
 def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     """Block the loops of transposed reads of a large array, and transpose each block into a tile
-    first. Return the loop inside of a block that replaces `output`; None, with nothing applied, if
-    there is no such read."""
+    first; copies alone are an alternative. Return the loop inside of a block that replaces
+    `output`; None, with nothing applied, if there is no such read."""
     k, before = s.nest, s.state
     other = crossed(k, output, most_of)
     if output is None or other is None or k.reduces or len(k.written) != 1:
@@ -68,7 +68,7 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
         s.vectorise(fill[0], lanes)
         for q in s.family(fill[1]):
             s.widen(q, "UPCAST", fitting(lanes, length_of(q)))
-    if tiles == 0:
+    if tiles == 0 or not s.pick("transposed tile", True, False):
         s.state = before
         return None
     return s.inner(output)
