@@ -1,7 +1,8 @@
 """A bound of the cycles of kernels that compute the same: what no order of loops can save.
 
-The arithmetic of an outline in full vectors, and each element of its arrays moved once, whichever
-takes longer. Repeated arithmetic counts: a schedule that computes a value less often may be below.
+The arithmetic of an outline in full vectors, and each element of its arrays moved once, put
+together as `cycles` does. Repeated arithmetic counts: a schedule that computes a value less often
+may be below.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from uopc.ir.nest.outline import OUTSIDE, Outline
 
 def least_cycles(outline: Outline, m: MachineFacts) -> float:
     """The cycles of the same arithmetic and the same data in the best schedule, with the launch."""
-    return m.launch + max(_arithmetic(outline, m), _movement(outline, m))
+    loaded, stored = _bytes_moved(outline)
+    computed = max(_arithmetic(outline, m), loaded / m.load_bytes, stored / m.store_bytes)
+    nbytes = loaded + stored
+    caches = [c for c in m.caches if not c.is_of_pages and nbytes > c.nbytes]
+    borders = [nbytes / c.line * c.stream for c in caches]
+    slowest = max(borders, default=0.0)
+    moved = slowest + m.exposed * (sum(borders) - slowest)
+    return m.launch + max(computed, moved) + m.exposed * min(computed, moved)
 
 
 def _arithmetic(outline: Outline, m: MachineFacts) -> float:
@@ -29,7 +37,8 @@ def _arithmetic(outline: Outline, m: MachineFacts) -> float:
     return max(nbytes / m.multiply_bytes, divisions)
 
 
-def _movement(outline: Outline, m: MachineFacts) -> float:
+def _bytes_moved(outline: Outline) -> tuple[float, float]:
+    """The bytes that are loaded and stored if each element moves once."""
     sizes: dict[tuple[int, bool], float] = {}
     for r in outline.references:
         if r.local:
@@ -40,6 +49,4 @@ def _movement(outline: Outline, m: MachineFacts) -> float:
         touched = sizes.get(key, 0.0) + r.item * count * len(r.offsets)
         sizes[key] = min(outline.storages[r.storage], touched)
     stored = sum([n for (_, written), n in sizes.items() if written])
-    moved = sum(sizes.values())
-    lines = [moved / c.line * c.stream for c in m.caches if not c.is_of_pages and moved > c.nbytes]
-    return max((moved - stored) / m.load_bytes, stored / m.store_bytes, *lines, 0.0)
+    return sum(sizes.values()) - stored, stored

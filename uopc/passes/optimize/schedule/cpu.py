@@ -178,6 +178,9 @@ def _copy_rows(s: CpuScheduler) -> None:
         vectors = column_sums.sum_side_by_side(s, s.output, s.lanes)
         s.columns = vectors > 0 and column_sums.are_neighbours(s, s.output)
         s.vectors = vectors or copy_rows_of_columns(s, s.output, s.lanes)
+        single = crossed is None and s.vectors == 1 and not s.nest.reduces
+        if single and not is_dear(s.nest, s.output):
+            s.vectors = s.pick("vectors", 1, thresholds.COLUMN_VECTORS)
 
 
 def _vectorise_output(s: CpuScheduler) -> None:
@@ -186,8 +189,6 @@ def _vectorise_output(s: CpuScheduler) -> None:
     if is_dear(s.nest, s.output):
         for q in s.family(s.output):
             follow_bounds(s, q, s.lanes, s.vectors)
-    elif s.vectors == 1 and not s.nest.reduces:
-        s.vectors = s.pick("vectors", 1, thresholds.COLUMN_VECTORS)
     for q in s.family(s.output):
         if s.columns and length_of(q) is not None:  # a sum reads all rows again for each part
             lanes.column_lanes(s, q, s.lanes, s.vectors)
