@@ -67,7 +67,27 @@ def product_of_functions(mark: Mark) -> UOp:
     return y.permute((1, 0)) @ given("v", 100, 60)
 
 
-GRAPHS = (two_convolutions, squares, gated, head, resized, product_of_functions)
+def softplus(x: UOp) -> UOp:
+    return x.exp().log1p()
+
+
+def distances(mark: Mark) -> UOp:
+    """Sums that are no products compute a function of their operand again in each term."""
+    a = given("a", 100, 40) @ given("v", 40, 13)
+    b = mark(softplus(given("b", 97, 31) @ given("w", 31, 13)))
+    return ((a.reshape(100, 1, 13) - b.reshape(1, 97, 13)) ** 2).sum(axis=2)
+
+
+def joined(mark: Mark) -> UOp:
+    """A product packs no parts of a CAT."""
+    x = given("x", 61, 31)
+    parts = [mark(softplus(x @ given(f"w{n}", 31, n))) for n in (17, 64, 200)]
+    return uopc.cat(*parts, axis=1) @ given("v", 281, 127)
+
+
+GRAPHS = (
+    two_convolutions, squares, gated, head, resized, product_of_functions, distances, joined,
+)  # fmt: skip
 
 
 def placements(make: Callable[[Mark], UOp]) -> list[UOp]:

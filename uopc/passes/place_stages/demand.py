@@ -20,16 +20,18 @@ class Demand:
     `share`: the share of the iterations that read (a PAD or a CAT reads a source in some
     iterations). `gathered`: the index is read from storage. `tile`: the time that a tile saves if
     the value is an operand of a contraction and the kernel has no other reduce. `parts`: the number
-    of further CAT parts, between reader and value, among which the reader chooses.
+    of further CAT parts, between reader and value, among which the reader chooses. `packed`: the
+    value is part of a factor of products, which a tile computes once and uses often.
     """
 
     def __init__(
         self, reader: UOp, index: Index, loops: tuple[UOp, ...], share: float = 1.0,
-        gathered: bool = False, tile: float = 0.0, parts: int = 0,
+        gathered: bool = False, tile: float = 0.0, parts: int = 0, packed: bool = False,
     ) -> None:  # fmt: skip
         self.key = reader, index  # reads with equal keys are one read
         self.reader, self.index, self.loops = reader, index, loops
         self.share, self.gathered, self.tile, self.parts = share, gathered, tile, parts
+        self.packed = packed
         used = [ranges.ranges(x) for x in index]
         end = len(loops)
         while end and not any([loops[end - 1] in inner for inner in used]):
@@ -66,7 +68,7 @@ class Demand:
 
     def moved(
         self, index: Index, loops: tuple[UOp, ...], share: float = 1.0, parts: int = 0,
-        tile: float | None = None, gathered: bool = False,
+        tile: float | None = None, gathered: bool = False, packed: bool | None = None,
     ) -> Demand:  # fmt: skip
         """This read, passed on to a source that has `parts` more parts of a CAT beside it."""
         kept = index is self.index and loops is self.loops and share == 1.0
@@ -75,6 +77,7 @@ class Demand:
         return Demand(
             self.reader, index, loops, self.share * share, self.gathered or gathered,
             self.tile if tile is None else tile, self.parts + parts,
+            self.packed if packed is None else packed,
         )  # fmt: skip
 
     @property
@@ -96,6 +99,11 @@ class Demand:
     def keeps_loops(self) -> bool:
         """True if all iterations read, at an affine index: reader and value share loops."""
         return self.share == 1.0 and self.is_affine
+
+    @property
+    def reuses(self) -> bool:
+        """True if a tile computes each element once: of a factor of products that is no window."""
+        return self.packed and self.keeps_loops and not self.in_windows
 
     def computes_apart(self, at: UOp) -> bool:
         """True if elements of several parts at one place share no work, because `at` selects the

@@ -1,8 +1,9 @@
 """The values in doubt: the kernels that result decide whether these are stored.
 
 In doubt is the end of a sum's code if other loops read it than its own, if it would be computed
-several times, or if another sum is beside it; and a function in the windows of a sum. Each may cost
-the kernel of its reader the tile, or be computed too often.
+several times, or if another sum is beside it; and a function that a read computes several times, if
+that is no factor of products, which a tile packs. Each may cost the kernel of its reader the tile,
+or be computed too often.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from uopc.passes.place_stages.fusion_cost import StorageChoice
 from uopc.passes.place_stages.sums import ends_of_sums
 from uopc.passes.place_stages.value_costs import Measures
 
-# Values that cost less than this to compute, 5 µs, are not in doubt.
-LEAST_COST = 1e5
+# Values that cost less than this to compute, 1 µs, are not in doubt.
+LEAST_COST = 2e4
 
 
 class Predicting(NamedTuple):
@@ -43,6 +44,7 @@ class Doubts:
         self.ends = ends_of_sums(facts.order, facts.of, facts.fixed)
         self.found: dict[UOp, by_cycles.Doubt] = {}
         self.settled: set[UOp] = set()  # values that are computed with a value in doubt
+        self.inside: set[UOp] = set()  # the code of values in doubt
 
     def choice(
         self, u: UOp, demands: list[Demand], evaluations: float, usual: StorageChoice
@@ -52,7 +54,7 @@ class Doubts:
         if u in self.settled:
             return StorageChoice(False, "computed with its reader")
         self._move_end(u)
-        if not self._is_in_doubt(u, demands, evaluations):
+        if u in self.inside or not self._is_in_doubt(u, demands, evaluations):
             return None
         value, end, machine = self.of[u], self.ends.get(u), self.asked.machine
         taken = by_cycles.storing(value.elements * u.dtype.itemsize, machine)
@@ -63,8 +65,10 @@ class Doubts:
         usually = usual.stored if end is None else not end.is_host
         stored = self.asked.chosen.get(u, usually)
         self.found[u] = by_cycles.Doubt({d.reader for d in demands}, stored, taken)
-        if not stored:
-            self._settle(u)
+        code = {v for v in self._operands(u) if v not in self.ends}
+        self.inside |= code
+        if not stored and (end is not None or usual.stored):
+            self.settled |= code
         without = "without" if stored else "with"
         return _agreed(usual, stored, f"its kernels are predicted to take longer {without} storage")
 
@@ -78,8 +82,8 @@ class Doubts:
             apart = [d.in_reduce or not d.keeps_loops for d in demands]
             loses = end.shares_factors and (len(demands) > 1 or end.beside or any(apart))
             return recomputed or loses
-        dear = value.cost > fusion_cost.WINDOW_VALUE
-        return recomputed and dear and any([d.in_reduce and d.in_windows for d in demands])
+        again = [d for d in demands if d.evaluations > value.elements and not d.reuses]
+        return bool(again) and value.cost > fusion_cost.WINDOW_VALUE
 
     def _move_end(self, u: UOp) -> None:
         """Let the code of a sum end in the value that is presumed to be stored for two readers, if
@@ -91,10 +95,6 @@ class Doubts:
         for s in self._operands(u):
             if self.of[s].loaded and self.of[s].has_reduce:
                 self.ends.setdefault(s, end)
-
-    def _settle(self, u: UOp) -> None:
-        """Let what a value is computed of be computed with it: the operations, and its sum."""
-        self.settled |= {v for v in self._operands(u) if v not in self.ends}
 
     def _operands(self, u: UOp) -> set[UOp]:
         """The values of as many elements from which a value is computed, down to sums and ends."""

@@ -40,6 +40,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop
 from uopc.passes.analysis.argument_limits import Limit
+from uopc.passes.analysis.contraction import repeats_factors
 from uopc.passes.analysis.op_costs import LOAD, whole_cost
 from uopc.passes.analysis.parts import MOST_PARTS, is_stored_by_part, shared_work
 from uopc.passes.analysis.user_opts import Opts, opts_of_stored
@@ -298,7 +299,9 @@ class _StagePlacement:
         elif u.op is Ops.REDUCE:
             mapped, inner = index_maps.reduce_index(u, index, self.axes)
             tile = fusion_cost.tile_saves(self.facts.cost_of_reduce(u), demand.evaluations)
-            self._demand(u.src[0], demand.moved(mapped, loops + inner, tile=tile))
+            packed = repeats_factors(u.src[0])
+            moved = demand.moved(mapped, loops + inner, tile=tile, packed=packed)
+            self._demand(u.src[0], moved)
         elif u.op is Ops.INDEX:
             self._pass_on_gather(u, demand)
         elif u.op in (Ops.STACK, Ops.CAT):
