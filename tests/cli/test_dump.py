@@ -521,3 +521,14 @@ def test_a_stage_file_names_the_rules_that_it_lacks(run, tmp_path):
     shown = run("dump", "s/20_place-stages.uop")
     assert shown.code == 0 and "without the rules after rangeify" in shown.err
     assert good(run("dump", "s/35_tabulate.uop"))
+
+
+def test_why_prints_the_ways_that_were_compared(run, softmax):
+    lines = good(run("dump", softmax, "--why")).splitlines()
+    assert lines[0].startswith("r_16_10") and " cycles" in lines[1]
+    assert json.loads(good(run("dump", softmax, "--why", "0", "--json")))["why"] == lines[: len(
+        good(run("dump", softmax, "--why", "0")).splitlines()
+    )]  # fmt: skip
+    assert run("dump", softmax, "--why", "--diff", "rangeify").code == 2
+    bad = run("dump", softmax, "--why", "none")
+    assert bad.code == 1 and "--why: no kernel 'none'" in bad.err

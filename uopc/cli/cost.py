@@ -46,7 +46,6 @@ from uopc.program.request import Request, lower
 from uopc.program.speed import random_inputs
 
 _SAMPLES = 20
-_FROM = {"L1": "L2", "L2": "L3", "L3": "memory"}  # where the lines of a cache come from
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def _measured(request: Request, rows: list[CostRow]) -> list[CostRow]:
     plan = program._runner.plan
     values = random_inputs.sizes(plan, {})
     arrays = tuple(random_inputs.random_arrays(plan, values))
-    times = program._runner.time(arrays, values, _SAMPLES)
+    times = program._runner.time(arrays, dict(values), _SAMPLES)
     least: dict[str, list[float]] = {}
     for launch, samples in zip(plan.launches, times):
         least.setdefault(launch.kernel, []).append(min(samples))
@@ -166,7 +165,7 @@ def _show(out: Output, name: str, lowered: Lowered, rows: list[CostRow]) -> None
         f"{name} for {machine.cpu}, {threads}: {kernels} in"
         f" {plural(launches, 'launch', 'launches')}, {total * 1e6:.3f} us of one thread predicted"
     )
-    beyond = [_FROM[m.cache] for m in rows[0].cost.traffic] if rows else []
+    beyond = [m.origin for m in rows[0].cost.traffic] if rows else []
     heads = ["kernel", "launches", "cycles", "us", "arithmetic", *beyond, "stores", "launch"]
     table = [
         [

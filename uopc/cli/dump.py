@@ -13,6 +13,8 @@ examples:
   uopc dump model.py --at llvm --kernel 0         the LLVM IR of the first kernel
   uopc dump model.py --at c > kernels.c           all kernels as C
   uopc dump model.py --diff optimize              what a pass changed
+  uopc dump model.py --why                        why values are stored, and kernels apart
+  uopc dump model.py --why %7                     of one value, or one kernel
   uopc dump model.py --out stages                 every stage as a file
   uopc dump stages/30_rangeify.uop                continue from one of them
 """
@@ -31,6 +33,7 @@ from uopc.cli.output import Output, Refuse
 from uopc.dump import chrome_trace, files
 from uopc.dump.report import page as report
 from uopc.dump.stages import ASM, LLVM, STAGES, C, Dump
+from uopc.dump.why import Why
 from uopc.errors import Error
 from uopc.ir.core import arena
 from uopc.ir.text.columns import columns
@@ -47,6 +50,8 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("--at", metavar="STAGE", help="print that stage (also: llvm, asm, c)")
     parser.add_argument("--diff", metavar="STAGE", help="print what that stage changed")
+    why = "print the ways that were compared for a value or a kernel, with predicted cycles"
+    parser.add_argument("--why", metavar="VALUE|KERNEL", nargs="?", const="", help=why)
     parser.add_argument(
         "--kernel", metavar="N|NAME", help="show one kernel: a number from 0, or a name"
     )
@@ -65,8 +70,8 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
         stage = getattr(args, option)
         if stage is not None and stage not in known:
             refuse(f"--{option}: unknown stage {stage!r}; choose {', '.join(known)}")
-    if args.at and args.diff:
-        refuse("--at and --diff: give one of them")
+    if sum([bool(args.at), bool(args.diff), args.why is not None]) > 1:
+        refuse("--at, --diff and --why: give one of them")
     if args.run and not args.html:
         refuse("--run: give --html FILE too; `uopc run` times a graph without a report")
     found = load.load(args.source)
@@ -104,6 +109,8 @@ def _show(args: Namespace, out: Output, source: str, dump: Dump) -> None:
         shown["stage"], shown["text"] = args.at, dump.text(args.at)
     elif args.diff:
         shown["stage"], shown["diff"] = args.diff, dump.diff(args.diff)
+    elif args.why is not None:
+        shown["why"] = Why(dump).lines(args.why)
     if args.out:
         shown["files"] = [str(p) for p in files.write(dump, Path(args.out))]
     if args.trace:
@@ -112,6 +119,9 @@ def _show(args: Namespace, out: Output, source: str, dump: Dump) -> None:
         shown["stages"] = [r.as_json() for r in dump.rows()]
         shown["kernels"] = dump.kernel_facts()
         out.line(json.dumps(shown, indent=2, ensure_ascii=False))
+    elif args.why is not None:
+        for line in shown["why"]:
+            out.line(line, "" if line.startswith(" ") else "bold")
     elif args.at:
         out.line(shown["text"].rstrip("\n"))
     elif args.diff:

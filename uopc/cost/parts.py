@@ -21,6 +21,11 @@ class Moved(NamedTuple):
     nbytes: float
     cycles: float
 
+    @property
+    def origin(self) -> str:
+        """The next cache, or memory."""
+        return {"L1": "L2", "L2": "L3"}.get(self.cache, "memory")
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -34,6 +39,12 @@ class Cost:
     traffic: tuple[Moved, ...] = ()
     pages: float = 0.0
     stores: float = 0.0
+
+    def __str__(self) -> str:
+        """The cycles, and the bytes that come from each cache and from memory."""
+        moved = [f"{m.nbytes:,.0f} bytes from {m.origin}" for m in self.traffic if m.nbytes >= 1]
+        shown = "no code" if self == UNKNOWN else f"{self.cycles:,.0f} cycles"
+        return ", ".join([shown, *moved])
 
     def __add__(self, other: Cost) -> Cost:
         """The cost of two runs one after the other."""

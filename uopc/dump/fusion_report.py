@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from uopc.cost.parts import Comparison
+from uopc.dump.comparisons import WayText, texts_of
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -35,16 +37,21 @@ class Decision(NamedTuple):
     stored: bool
     reason: str
     costs: tuple[float, float] | None  # of computing it again, and of storing it
+    ways: tuple[WayText, ...] = ()  # that were compared by predicted cycles
 
     @property
     def explanation(self) -> str:
         """The reason, with the costs if known."""
+        if self.ways:
+            return f"{self.reason} ({'; '.join([way.short for way in self.ways])})"
         if self.costs is None:
             return self.reason
         return f"{self.reason} (again {self.costs[0]:.2g}, stored {self.costs[1]:.2g})"
 
 
-def decisions(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[Decision]:
+def decisions(
+    graph: UOp, notes: Mapping[str, Any], names: Namer, compared: Mapping[UOp, Comparison]
+) -> list[Decision]:  # fmt: skip
     """The decisions, with the names in the text of `graph`; none if there are no notes."""
     if "placement" not in notes:
         return []
@@ -66,7 +73,7 @@ def decisions(graph: UOp, notes: Mapping[str, Any], names: Namer) -> list[Decisi
         if dims not in shown:
             shown[dims] = shapes.show(dims)
         reads = _reads(u, notes["demands"], known)
-        decided = _decided(u, notes)
+        decided = *_decided(u, notes), texts_of(compared.get(u), names)
         found.append(
             Decision(names.name(u), u.op.name, readers.get(u, []), shown[dims], reads, *decided)
         )

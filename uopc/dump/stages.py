@@ -158,7 +158,8 @@ class Dump:
                 continue
             if stage.run.name == _PLACING and i:
                 notes = self.context.notes
-                self.decisions = fusion_report.decisions(stage.run.before[0], notes, self.names)
+                before, compared = stage.run.before[0], self.context.compared
+                self.decisions = fusion_report.decisions(before, notes, self.names, compared)
             self.orders.append(walk.toposort(stage.whole))
             copies = (
                 carry_names_over(self.orders[-2], self.orders[-1], self.names) if i else {}

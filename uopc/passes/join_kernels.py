@@ -35,6 +35,8 @@ first, so no kernel between them may read or write what it writes, or write what
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg, ParamArg
@@ -58,6 +60,14 @@ Key = tuple[tuple["UOp", ...], Address]
 Walk = tuple[tuple["UOp", ...], int, tuple["UOp", ...]]  # loops, the slot of some storage, an index
 
 
+class Apart(NamedTuple):
+    """Two calls in the same loops over the same array that are not joined, with the reason."""
+
+    one: UOp
+    two: UOp
+    why: str
+
+
 class _CallJoiner:
     """The calls so far, and the last call that used each storage."""
 
@@ -70,6 +80,7 @@ class _CallJoiner:
         self.touched: dict[UOp, int] = {}
         self.walks: dict[Key, int] = {}  # the last call that reads an address in given loops
         self.facts: dict[UOp, tuple[set[int], set[int], list[Walk]]] = {}
+        self.refused: list[Apart] = []
 
     def add(self, call: UOp) -> None:
         """Add a call: joined to an earlier one if possible."""
@@ -106,13 +117,24 @@ class _CallJoiner:
         ready = max([ready, *[self.touched.get(root, -1) for root in writes]])
         size = len(walk.order(call.src[0]))
         for at in found:
-            earlier = self.calls[at].src[0]
-            few = len(earlier.src) < MOST_STORES and size + len(walk.order(earlier)) <= MOST_NODES
-            together = ready < at and outer_ranges(self.calls[at]) == outer_ranges(call)
-            fits = few and self.limit.buffers >= _buffers(self.calls[at], call)
-            if together and fits and self._on_one_device(self.calls[at], call):
+            why = self._refusal(self.calls[at], call, size, ready < at)
+            if not why:
                 return at
+            self.refused.append(Apart(self.calls[at], call, why))
         return None
+
+    def _refusal(self, one: UOp, call: UOp, size: int, is_ready: bool) -> str:
+        """The reason why a call is not joined to an earlier one; empty if there is none."""
+        earlier = one.src[0]
+        if len(earlier.src) >= MOST_STORES:
+            return f"{MOST_STORES} stores are the most of one kernel"
+        if size + len(walk.order(earlier)) > MOST_NODES:
+            return f"together they have more than {MOST_NODES} nodes"
+        if not is_ready or outer_ranges(one) != outer_ranges(call):
+            return "what runs between them reads or writes their storage"
+        if self.limit.buffers < _buffers(one, call):
+            return "together they have more arguments than a kernel may have"
+        return "" if self._on_one_device(one, call) else "they run on several devices"
 
     def _on_one_device(self, one: UOp, two: UOp) -> bool:
         if not self.several:
@@ -173,10 +195,20 @@ def _ranges(kernel: UOp) -> list[UOp]:
     return [u for u in walk.order(kernel) if u.op is Ops.RANGE]
 
 
-def join_kernels(program: UOp, context: Context) -> UOp:
-    """The program with kernels that read the same array in the same loops joined."""
+def _joined(program: UOp, context: Context) -> _CallJoiner:
     several = len(context.devices) > 1
     joiner = _CallJoiner(context.target.l1_bytes // 2, Limit.of(context), several)
     for call in program.src:
         joiner.add(call)
-    return intern(Ops.LINEAR, program.dtype, tuple(joiner.calls), program.arg)
+    return joiner
+
+
+def refused(program: UOp, context: Context) -> list[Apart]:
+    """The calls that `join_kernels` leaves apart though they walk the same loops over an array."""
+    return _joined(program, context).refused
+
+
+def join_kernels(program: UOp, context: Context) -> UOp:
+    """The program with kernels that read the same array in the same loops joined."""
+    calls = _joined(program, context).calls
+    return intern(Ops.LINEAR, program.dtype, tuple(calls), program.arg)

@@ -104,7 +104,7 @@ function kernelView(name, tab = "loops", step = "0") {
       h("span", {title: k.name}, k.name), h("small", {}, k.launches > 1 ? `${k.launches}×` : ""));
   }, {height: 26, label: "kernels", enter: i => { location.hash = kernelLink(i); }});
   requestAnimationFrame(() => side.show(at));
-  const tabs = [["loops", "Loop nest"], ["opts", "Opts step by step"], ["uops", "UOps"],
+  const tabs = [["loops", "Loop nest"], ["opts", "Opts step by step"], ["why", "Why"], ["uops", "UOps"],
     ...(kernel.llvm ? [["llvm", "LLVM IR"]] : []), ...(kernel.asm ? [["asm", D.facts.device === "cpu" ? "Assembly" : "PTX"]] : []),
     ...(kernel.c ? [["c", "C"]] : [])];
   const body = h("div", {class: "body"},
@@ -145,6 +145,8 @@ function kernelFacts(kernel, launches) {
 }
 
 function kernelTab(kernel, tab, step) {
+  if (tab === "why") return h("div", {class: "fill"}, h("p", {class: "dim"}, "The schedules that were compared, by predicted cycles of one thread, and the kernels to which this one is not joined."),
+    h("ul", {}, kernel.why.map(line => h("li", {}, line))));
   if (tab === "opts") return optSteps(kernel, Number(step) || 0);
   if (["llvm", "asm", "c"].includes(tab)) return h("div", {class: "fill"}, textList(kernel[tab] ?? "", tab).element);
   if (tab === "uops") {

@@ -10,6 +10,7 @@ from uopc.dump.report.loop_nest import Line, loop_nest
 from uopc.dump.report.values import Interned, Sources
 from uopc.dump.stages import ASM, LLVM, Dump
 from uopc.dump.storage_names import StorageNames
+from uopc.dump.why import Why
 from uopc.ir.core import walk
 from uopc.ir.core.levels import KERNEL
 from uopc.ir.core.ops import Ops
@@ -38,7 +39,7 @@ class KernelSection:
         self.final = {call.src[0]: final.arg.name for call, (final, _) in calls}
         named = [s for s in dump.stages if s.run.name == _OPTIMIZE]
         self.before = {a: b for s in named for a, b in zip(s.run.after, s.run.before)}
-        self.names = StorageNames(self.run)
+        self.names, self.why = StorageNames(self.run), Why(dump)
         self.left = MOST_REPLAYED
 
     def as_json(self) -> list[dict[str, Any]]:
@@ -97,6 +98,7 @@ class KernelSection:
             "places": sorted(places),
             "written": written_slots(kernel),
             "steps": self._steps(split, slots),
+            "why": self.why.of_kernel(kernel)[1:],
         }
 
     def _steps(self, split: UOp, slots: Mapping[int, str]) -> dict[str, Any] | None:

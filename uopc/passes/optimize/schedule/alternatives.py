@@ -60,7 +60,8 @@ def choose(steps: Sequence[Step[State]], s: State) -> State:
         at += 1
     if len(ways) == 1:
         return s
-    why = f"no other saves {1 - CLEARLY:.0%}" if taken == 0 else f"saves {1 - CLEARLY:.0%}"
+    saved = 1 - ways[taken].cost.cycles / ways[0].cost.cycles
+    why = f"saves {saved:.0%}" if taken else f"no other saves {1 - CLEARLY:.0%}"
     s.context.compared[kernel] = Comparison(tuple(ways), taken, why)
     return s
 
