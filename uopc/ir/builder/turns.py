@@ -35,6 +35,7 @@ def in_each_turn(kernel: UOp) -> UOp:
         kernel = longer
     around = _loops_around_stores(kernel)
     written = _written(around)
+    made: defaultdict[Loops, dict[UOp, UOp]] = defaultdict(dict)
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u not in around:
@@ -43,7 +44,7 @@ def in_each_turn(kernel: UOp) -> UOp:
         def again(v: UOp, given: Sequence[UOp]) -> list[UOp]:
             if v.op is Ops.AFTER:  # the statements that the target comes after
                 return list(given)
-            return [_read_again(s, around[u], written) for s in given]
+            return [_read_again(s, around[u], written, made[around[u]]) for s in given]
 
         rest = again(u, src[1:])
         storage, view = src[0], list[tuple[UOp, list[UOp]]]()
@@ -70,7 +71,7 @@ def _with_a_length_read_again(kernel: UOp) -> UOp:
     outer = _loops_around_loops(kernel)
     written = _written(_loops_around_stores(kernel))
     for r in sorted(reading, key=lambda r: len(outer[r])):
-        length = _read_again(r.src[0], outer[r], written)
+        length = _read_again(r.src[0], outer[r], written, {})
         if length is not r.src[0]:
             return rebuild(kernel, {r: standing_for(r, remake(r, (length, *r.src[1:])))})
     return kernel
@@ -120,18 +121,22 @@ def _loops_around_stores(kernel: UOp) -> dict[UOp, Loops]:
     return stores
 
 
-def _read_again(value: UOp, around: Loops, written: Mapping[UOp, Loops]) -> UOp:
+def _read_again(
+    value: UOp, around: Loops, written: Mapping[UOp, Loops], made: dict[UOp, UOp]
+) -> UOp:
     """Read the value of a store again in some loops: storage comes after the loops in which it is
-    written."""
-    made: dict[UOp, UOp] = {}
-    for u in graph_order([value], _operands_read):
-        src = tuple([made.get(s, s) for s in u.src])
-        if u.op is not Ops.AFTER:
+    written. `made` keeps the answers of these loops, because many stores share their values."""
+    for u in graph_order([value], _operands_read, made.__contains__):
+        if u in made:
+            continue
+        src = u.src if u.op is Ops.RANGE else tuple([made.get(s, s) for s in u.src])
+        if u.op is Ops.AFTER:
+            src = (src[0], *u.src[1:])
+        else:
             known = ranges.ranges(u) if u.op is Ops.INDEX else frozenset()
             src = tuple([_read_after_loops(s, around - known, written) for s in src])
-        if src != u.src:
-            made[u] = standing_for(u, remake(u, src))
-    return _read_after_loops(made.get(value, value), around, written)
+        made[u] = u if src == u.src else standing_for(u, remake(u, src))
+    return _read_after_loops(made[value], around, written)
 
 
 def _read_after_loops(u: UOp, around: Loops, written: Mapping[UOp, Loops]) -> UOp:
