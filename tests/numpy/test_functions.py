@@ -291,3 +291,33 @@ def test_functions_of_numpy_alone(f):
 def test_a_copy_of_a_traced_array_is_the_array():
     for f in (lambda x: copy.copy(x) + 1, lambda x: copy.deepcopy({"a": [x]})["a"][0] + 1):
         same_traced(f, V)
+
+
+def test_an_array_of_a_graph_is_taken_by_loops_and_rules():
+    """A known Array beside a UOp makes an Array that only a call of the graph knows."""
+    x = uopc.param("x", (3,), uopc.dtypes.float64)
+    two = unp.asarray(2)
+    value = unp.where(two > 1, x, x * 0.5)
+    assert value.is_unknown and not two.is_unknown
+
+    @uopc.custom_jvp
+    def ruled(s, t):
+        return unp.sin(s) * t
+
+    ruled.defjvp(lambda p, t: (ruled(*p), unp.cos(p[0]) * p[1] * t[0] + unp.sin(p[0]) * t[1]))
+    given = np.array([0.5, -1.0, 2.0])
+    for f, want in (
+        (lambda v: uopc.fori_loop(0, 2, lambda i, s: ruled(s, x), v), np.sin(
+            np.sin(given) * given) * given),
+        (lambda v: uopc.scan(lambda c, e: (c + e, c), unp.asarray(0.0), v)[0], given.sum()),
+        (lambda v: uopc.cond(unp.sum(v) > 0, lambda s: s * 2, lambda s: s, v), given * 2),
+        (lambda v: uopc.checkpoint(lambda s: s * s)(v), given**2),
+        (uopc.jit(lambda v: v + 1), given + 1),
+    ):  # fmt: skip
+        made = f(value)
+        graph = made if isinstance(made, uopc.UOp) else made.uop
+        np.testing.assert_allclose(uopc.compile(graph, inputs=[x])(given), want)
+        slope = uopc.compile(uopc.grad(graph.sum(), x), inputs=[x])(given)
+        assert np.isfinite(slope).all() and slope.any()
+    with pytest.raises(uopc.UserError, match="the repeats must be known here"):
+        unp.repeat(unp.asarray([1, 2, 3]), value)

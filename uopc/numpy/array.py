@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from uopc.errors import UserAttributeError, UserError, UserTypeError
 from uopc.ir.builder import fold, leaves, operands, rebuild
-from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core import calls, dtypes, shapes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
@@ -121,6 +121,19 @@ class Array(ArrayMethods):
                 f" return the array{made_at(self._uop)}"
             )
         return self._uop
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if only a call knows the value: it depends on an argument or a size.
+
+        Examples:
+            >>> unp.asarray([1, 2]).is_unknown
+            False
+        """
+        if self.tracing is not None or self._value is not None:
+            return self.tracing is not None
+        nodes = calls.graph_order([self._uop], calls.outside_bodies)
+        return any([u.op is Ops.PARAM or u.op is Ops.VARIABLE for u in nodes])
 
     @property
     def dtype(self) -> DType:
@@ -339,15 +352,9 @@ def _index(key: Any) -> Any:
         return tuple([_index(k) for k in key])
     if not isinstance(key, Array):
         return key
-    if key.tracing is None and not key.ndim:
-        return key.value("the integer").item()
-    if key.tracing is None and key.dtype is dtypes.bool_ and not _hangs_on_arguments(key.uop):
-        return key.value("a mask")
-    return key.uop
-
-
-def _hangs_on_arguments(u: UOp) -> bool:
-    return not {Ops.PARAM, Ops.VARIABLE}.isdisjoint(walk.ops(u))
+    if key.is_unknown or (key.ndim and key.dtype is not dtypes.bool_):
+        return key.uop
+    return key.value("a mask") if key.ndim else key.value("the integer").item()
 
 
 def _arrays_in(key: Any) -> list[Array]:

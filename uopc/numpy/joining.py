@@ -248,7 +248,7 @@ def _line(arr: Any, axis: int | None, who: str) -> tuple[UOp, int, int]:
 def _known(obj: Any, who: str) -> Any:
     """Positions as NumPy values. UserError for traced positions: the shape would depend on them."""
     values = obj if isinstance(obj, (tuple, list)) else [obj]
-    if any(isinstance(v, UOp) or (isinstance(v, Array) and v.tracing is not None) for v in values):
+    if any(isinstance(v, UOp) or (isinstance(v, Array) and v.is_unknown) for v in values):
         raise UserError(
             f"{who}: the indices must be known here, because the shape of the result depends on"
             " them"

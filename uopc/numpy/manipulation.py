@@ -396,7 +396,7 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
         >>> np.asarray(unp.repeat(unp.asarray([1, 2, 3]), [2, 0, 1]))
         array([1, 1, 3])
     """
-    if isinstance(repeats, UOp) or (isinstance(repeats, Array) and repeats.tracing is not None):
+    if isinstance(repeats, UOp) or (isinstance(repeats, Array) and repeats.is_unknown):
         raise UserError(
             "repeat: the repeats must be known here, because the shape of the result depends on"
             " them"

@@ -156,7 +156,7 @@ class _Custom:
 
 def _is_traced(v: Any) -> bool:
     """True for a value of a graph that is being built."""
-    return isinstance(v, UOp) or (isinstance(v, Array) and v.tracing is not None)
+    return isinstance(v, UOp) or (isinstance(v, Array) and v.is_unknown)
 
 
 def _is_fixed(u: UOp) -> bool:
@@ -619,7 +619,7 @@ def checkpoint(f: Function, precompile: bool = True) -> Function:
         found, structure = flatten((args, named))
         values = [leaf for _, leaf in found]
         trace = trace_of(values)
-        graph = [isinstance(v, UOp) or (isinstance(v, Array) and v.tracing) for v in values]
+        graph = [isinstance(v, UOp) or (isinstance(v, Array) and v.is_unknown) for v in values]
         if not any(graph):
             return f(*args, **named)
         of_uops = any([isinstance(v, UOp) for v in values])

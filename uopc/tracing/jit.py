@@ -299,7 +299,7 @@ class Jitted:
                 return (dtypes.from_numpy(t), (), True), np.array(leaf, t)
             except OverflowError:
                 raise UserError(f"{self._name}(): {path} = {leaf} does not fit in int64") from None
-        if isinstance(leaf, Array) and leaf.tracing is None and not _is_graph(leaf):
+        if isinstance(leaf, Array) and not leaf.is_unknown:
             leaf = leaf.value(f"{self._name}(): {path}")
         if isinstance(leaf, (Array, UOp)):
             return (leaf.dtype, leaf.shape, getattr(leaf, "weak", False)), leaf
@@ -635,7 +635,7 @@ def _no_program(*args: Any) -> Any:
 def _is_graph(leaf: Any) -> bool:
     """True for a value of a graph that is being built, False for an array."""
     if isinstance(leaf, Array):
-        return leaf.tracing is not None
+        return leaf.is_unknown
     return isinstance(leaf, UOp)
 
 

@@ -105,7 +105,7 @@ def _is_traced(tree: Any) -> bool:
     if current_trace.get() is not None:
         return True
     found = [leaf for _, leaf in flatten(tree)[0]]
-    return any([isinstance(v, UOp) or (isinstance(v, Array) and v.tracing) for v in found])
+    return any([isinstance(v, UOp) or (isinstance(v, Array) and v.is_unknown) for v in found])
 
 
 def _is_value(leaf: Any) -> bool:
