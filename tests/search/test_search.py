@@ -70,9 +70,23 @@ def widths(*amounts):
     return [(Opt("VECTOR", 0, n),) for n in amounts]
 
 
+class Near:
+    """Each list has the neighbours that a function gives, and costs so much; a search begins with
+    nothing."""
+
+    def __init__(self, near, cycles=lambda opts: 1.0):
+        self.near, self.cycles = near, cycles
+
+    def starts(self):
+        return []
+
+    def neighbours(self, opts):
+        return [Priced(self.cycles(near), near) for near in self.near(opts)]
+
+
 def priced(lists, cycles=lambda opts: 1.0):
-    """Each list has these neighbours, and costs so much."""
-    return lambda opts: [Priced(cycles(near), near) for near in lists]
+    """The same neighbours for each list."""
+    return Near(lambda opts: lists, cycles)
 
 
 def found(bench, neighbours, width=2, expired=lambda: False):
@@ -114,11 +128,19 @@ def test_one_lucky_turn_does_not_win():
 def test_moves_lead_to_the_best_list():
     """Rounds go on while they gain: from 8 to 64 by doubling, and not beyond where it is slower."""
     def double(opts):
-        return [Priced(1.0, (Opt("VECTOR", 0, 2 * o.arg),)) for o in opts]
+        return [(Opt("VECTOR", 0, 2 * o.arg),) for o in opts]
 
     bench = Bench(lambda o: abs(64 - sum(x.arg for x in o)) + 1.0)
-    assert found(bench, double).opts == (Opt("VECTOR", 0, 64),)
+    assert found(bench, Near(double)).opts == (Opt("VECTOR", 0, 64),)
     assert (Opt("VECTOR", 0, 128),) in bench.matches or len(bench.matches) > 3
+
+
+def test_two_rounds_that_gain_nothing_end_the_search():
+    """The second one takes the lists that were not among the cheapest of the first one."""
+    lists = widths(*range(100, 100 + 10 * beam.PER_ROUND))
+    bench = Bench(lambda o: 1.0)
+    found(bench, priced(lists), width=1)
+    assert len(bench.made) == 3 * beam.PER_ROUND  # the first round, and two more
 
 
 def test_of_lists_as_fast_the_shorter_one_wins():
@@ -195,6 +217,14 @@ def test_neighbours_are_legal_and_others(name):
             assert abs(len(other) - len(opts)) <= 1
     ops = {o.op for opts in ((), own) for n in moves.neighbours(opts) for o in n.opts}
     assert ops <= set(table.OPTS)
+
+
+def test_a_search_begins_with_what_the_schedule_offers():
+    """Sums that are no plain products may have a register tile: with and without it."""
+    a, b = uopc.param("a", (60, 24)), uopc.param("b", (48, 24))
+    kernel, context = kernel_of((a.reshape(60, 1, 24) - b).abs().sum(2), threads=1)
+    starts = [start.opts for start in edits.Moves(kernel, context).starts()]
+    assert starts[0] == () and len(set(starts)) == len(starts) == 3
 
 
 def walked(moves, seed, steps=4):
@@ -373,7 +403,7 @@ def test_processes_compile_time_and_survive_a_crash():
         match = bench.match(narrow, 3)
         assert 1 <= len(match.own) == len(match.schedule) <= 3 and min(match.own) > 0
         assert bench.agrees(narrow)
-        for process in workers._processes:
+        for process in workers.processes:
             os.kill(process._child.pid, signal.SIGKILL)
             process._child.wait()
         assert bench.match(narrow, 1) is None  # lost with its process

@@ -10,6 +10,7 @@ A Bench does all compiling and timing, so a test can give a Bench without a cloc
 from __future__ import annotations
 
 import functools
+import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,9 @@ from uopc.program.tuned.kernel_opts import Opts
 SAMPLES, FINAL_SAMPLES = 3, 15  # turns of a match
 FINALISTS = 3
 MARGIN = 0.03  # of the time that a list must save in the final match
-GAIN = 0.01  # of the best time that a round must save
-ROUNDS = 8
-PER_ROUND = 8  # lists that a round compiles, for each one that stays
+GAIN = 0.01  # of the best time that one of two rounds must save
+ROUNDS = 16
+PER_ROUND = 4  # lists that a round compiles, for each one that stays
 BATCH = 4  # lists that are compiled side by side
 # A list is timed if its cost is at most this many times the least one. Of 261 kernels on a CPU, the
 # fastest list of 260 costs less than 3 times the least one: tests/cost/points.jsonl.
@@ -44,7 +45,16 @@ class Priced(NamedTuple):
     opts: Opts
 
 
-Neighbours = Callable[[Opts], Iterable[Priced]]
+class Neighbourhood(Protocol):
+    """The lists of a kernel that a search may try."""
+
+    def starts(self) -> Iterable[Priced]:
+        """The lists that it begins with."""
+        ...
+
+    def neighbours(self, opts: Opts) -> Iterable[Priced]:
+        """The lists that are one move away from a list."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -98,29 +108,22 @@ class SearchResult:
 
 
 class _BeamSearch:
-    def __init__(
-        self, bench: Bench, neighbours: Neighbours, width: int, expired: Callable[[], bool]
-    ) -> None:
+    def __init__(self, bench: Bench, width: int, expired: Callable[[], bool]) -> None:
         self.bench, self.width, self.expired = bench, width, expired
         self.first = bench.start()
         self.ratios: dict[Opts, float] = {self.first.opts: 1.0}
         self.tried: set[Opts] = {self.first.opts}
         self.codes = {self.first.code}
         self.least = float("inf")  # of the costs
-        self.neighbours = functools.cache(lambda opts: list(neighbours(opts)))
 
     @property
     def best(self) -> list[Opts]:
         """The lists that stay, the fastest first."""
         return sorted(self.ratios, key=lambda o: (self.ratios[o], len(o)))[: self.width]
 
-    def round(self, around: Iterable[Opts]) -> None:
-        """Time the cheapest neighbours of some lists."""
-        new = {
-            near.opts: near.cycles
-            for opts in around if not self.expired() for near in self.neighbours(opts)
-            if near.opts not in self.tried
-        }  # fmt: skip
+    def round(self, lists: Iterable[Priced]) -> None:
+        """Time the cheapest of these lists."""
+        new = {opts: cycles for cycles, opts in lists if opts not in self.tried}
         self.least = min([self.least, *new.values()])
         worth = [opts for opts, cycles in new.items() if cycles <= WORTH * self.least]
         chosen = sorted(worth, key=new.__getitem__)[: PER_ROUND * self.width]
@@ -162,14 +165,21 @@ class _BeamSearch:
 
 
 def search(
-    bench: Bench, neighbours: Neighbours, width: int, expired: Callable[[], bool]
+    bench: Bench, moves: Neighbourhood, width: int, expired: Callable[[], bool]
 ) -> SearchResult:
     """Search for the best list until `expired`."""
-    found = _BeamSearch(bench, neighbours, width, expired)
-    found.round([(), found.first.opts])
+    found = _BeamSearch(bench, width, expired)
+
+    @functools.cache
+    def neighbours(opts: Opts) -> list[Priced]:
+        return list(itertools.takewhile(lambda _: not expired(), moves.neighbours(opts)))
+
+    found.round([*moves.starts(), *neighbours(()), *neighbours(found.first.opts)])
+    idle = 0  # rounds in a row that saved nothing
     for _ in range(ROUNDS):
         before = found.ratios[found.best[0]]
-        found.round(found.best)
-        if found.expired() or found.ratios[found.best[0]] > (1 - GAIN) * before:
+        found.round([near for opts in found.best for near in neighbours(opts)])
+        idle = 0 if found.ratios[found.best[0]] <= (1 - GAIN) * before else idle + 1
+        if expired() or idle == 2:
             break
     return found.final()

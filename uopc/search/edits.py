@@ -15,10 +15,12 @@ from uopc.cost.machine import machine_of
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.describe import outline_of
+from uopc.ir.nest.loops import length_of
 from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis import thresholds
 from uopc.passes.contract import Context
 from uopc.passes.optimize.opts.substitution import Tiled
+from uopc.passes.optimize.schedule import cpu
 from uopc.program.tuned.kernel_opts import Opts, replayed
 from uopc.search.beam import Priced
 
@@ -44,13 +46,21 @@ class Moves:
     """The neighbours of lists, for a kernel as `before_opts` gives it."""
 
     def __init__(self, kernel: UOp, context: Context) -> None:
-        self.base, self.target = Tiled(kernel), context.target
+        self.base, self.context, self.target = Tiled(kernel), context, context.target
         self.amounts = _OF_CPU if self.target.gpu is None else _OF_GPU
         sizes = [u.dtype.scalar.itemsize for u in kernel.toposort() if u.dtype.is_float]
         lanes = self.target.lanes(8 * max(sizes, default=4))
         threads = (context.threads,) if context.threads > 1 else ()
         widths = lanes, lanes // 2, 2 * lanes
         self.given: dict[str, tuple[int, ...]] = {"lanes": widths, "threads": threads}
+
+    def starts(self) -> Iterator[Priced]:
+        """The empty list, and the schedule's list with each option of its decisions."""
+        found: list[Opts] = [()]
+        if self.target.gpu is None:
+            found += cpu.offered_opts(self.base.kernel, self.context)
+        for opts in dict.fromkeys(found):
+            yield from self._priced(opts, replayed(self.base, opts))
 
     def neighbours(self, opts: Opts) -> Iterator[Priced]:
         """Each legal list that is one move away. The lists are in no order."""
@@ -68,25 +78,32 @@ class Moves:
             moves += [(len(opts), (opt,)) for opt in self._actions(after[-1])]
         random.Random(0).shuffle(moves)
         for kept, rest in moves:
-            made = replayed(after[kept], rest)
-            if made is not None and nest_of(made.kernel).expanded_size() <= MOST_CODE:
-                yield Priced(self._cycles(made), (*opts[:kept], *rest))
+            yield from self._priced((*opts[:kept], *rest), replayed(after[kept], rest))
 
-    def _cycles(self, made: Tiled) -> float:
-        """The cost of a kernel. On a GPU, where no cost is known, all kernels cost the same."""
+    def _priced(self, opts: Opts, made: Tiled | None) -> Iterator[Priced]:
+        """A list with the cost of its kernel, unless the list is refused or makes too much code. On
+        a GPU, where no cost is known, all kernels cost the same."""
+        if made is None or nest_of(made.kernel).expanded_size() > MOST_CODE:
+            return
         if self.target.gpu is not None:
-            return 1.0
-        return cycles(outline_of(made.kernel), machine_of(self.target))
+            yield Priced(1.0, opts)
+        else:
+            yield Priced(cycles(outline_of(made.kernel), machine_of(self.target)), opts)
 
     def _actions(self, kernel: Tiled) -> Iterator[Opt]:
-        """The Opts that may be legal next."""
-        axes = [r.arg.kind in ("loop", "reduce") for r in kernel.axes]
+        """The Opts that may be legal next, without those that make too much code."""
+        nest, axes = nest_of(kernel.kernel), kernel.axes
         self.given["loops"] = tuple(range(len(axes)))
-        for op, amounts in self.amounts.items():
-            for axis in [i for i, free in enumerate(axes) if free]:
+        for axis, r in enumerate(axes):
+            if r.arg.kind not in ("loop", "reduce"):
+                continue
+            most = MOST_CODE // max(1, nest.expanded_size(r))  # copies
+            for op, amounts in self.amounts.items():
                 for amount in amounts:
                     for n in (amount,) if isinstance(amount, int) else self.given[amount]:
-                        yield Opt(op, axis, n)
+                        copies = n or length_of(r) or 1
+                        if op not in ("UPCAST", "UNROLL") or copies <= most:
+                            yield Opt(op, axis, n)
 
 
 _SIZED = ("VECTOR", "OVERLAP", "UPCAST", "UNROLL", "TILE", "BLOCK", "SPLIT", "DISTRIBUTE")

@@ -87,7 +87,7 @@ class Searcher:
         moves = edits.Moves(kernel_opts.before_opts(kernel, context), context)
         end = time.monotonic() + self.seconds
         bench, width = self.session.begin(alone, sizes), self.session.width
-        return search(bench, moves.neighbours, width, lambda: time.monotonic() > end)
+        return search(bench, moves, width, lambda: time.monotonic() > end)
 
 
 def _sizes(kernel: UOp, request: Request) -> dict[str, int]:

@@ -11,7 +11,7 @@ import contextlib
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
@@ -30,7 +30,9 @@ _SERVE = "import sys; sys.path.insert(0, {!r}); from uopc.search import worker; 
 
 
 class _WorkerProcess:
-    """A worker, and the messages to it."""
+    """A worker, and the messages to it. `kernel`: the request of the kernel that the worker has."""
+
+    kernel: Request | None = None
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -73,7 +75,7 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self._count = max(1, min(count, MOST_PROCESSES))
-        self._processes: list[_WorkerProcess] = []
+        self.processes: list[_WorkerProcess] = []
         self.problems: list[str] = []
 
     def __enter__(self) -> Workers:
@@ -84,42 +86,25 @@ class Workers:
 
     def close(self) -> None:
         """End all processes."""
-        while self._processes:
-            self._processes.pop().end()
+        while self.processes:
+            self.processes.pop().end()
 
     def bench(self, request: Request, values: Mapping[str, int]) -> KernelBench:
         """A bench for one kernel."""
-        while len(self._processes) < self._count:
-            self._processes.append(_WorkerProcess())
+        while len(self.processes) < self._count:
+            self.processes.append(_WorkerProcess())
         return KernelBench(self, request, values)
 
-    def ask(self, number: int, seconds: float, *message: Any) -> Any:
-        """Send a message and return the answer; without one, Failed, and replace the process."""
-        self._processes[number].send(*message)
-        return self.wait(number, seconds, message[0])
-
-    def tell(self, number: int, *message: Any) -> None:
-        """Send a message; `wait` returns the answer later."""
-        self._processes[number].send(*message)
-
-    def wait(self, number: int, seconds: float, what: str) -> Any:
-        """The answer to a message that was sent before."""
-        process = self._processes[number]
+    def answer(self, number: int, seconds: float, what: str) -> Any:
+        """The answer of a process to its message; without one, Failed, and replace the process."""
+        process = self.processes[number]
         answer = process.answer(seconds)
         if isinstance(answer, Failed):
             self.problems.append(f"{what}: {answer.why}")
             if not process.alive or answer.why.startswith("no answer"):
                 process.end()
-                self._processes[number] = _WorkerProcess()
-                self.lost(number)
+                self.processes[number] = _WorkerProcess()
         return answer
-
-    lost: Callable[[int], None] = staticmethod(lambda number: None)
-
-    @property
-    def count(self) -> int:
-        """The number of processes."""
-        return len(self._processes)
 
 
 class KernelBench:
@@ -128,9 +113,7 @@ class KernelBench:
     def __init__(self, workers: Workers, request: Request, values: Mapping[str, int]) -> None:
         self._workers, self._request, self._values = workers, request, values
         self._where: dict[Opts, int] = {}  # the process that compiles and times a list
-        self._open: set[int] = set()
         self._slowest = TO_MEASURE
-        workers.lost = self._open.discard  # the new process does not have the kernel
 
     def start(self) -> Start:
         """The schedule's list, as the first process measures it. Unsupported if that fails."""
@@ -141,13 +124,17 @@ class KernelBench:
         self._slowest += SLOWEST * found.seconds
         return cast(Start, found)
 
+    def _ask(self, number: int, seconds: float, *message: Any) -> Any:
+        self._workers.processes[number].send(*message)
+        return self._workers.answer(number, seconds, message[0])
+
     def _opened(self, number: int) -> Any:
         """Give a process the kernel, unless the process has it."""
-        if number in self._open:
+        process = self._workers.processes[number]
+        if process.kernel is self._request:
             return None
-        found = self._workers.ask(number, TO_START, "open", self._request, self._values)
-        if not isinstance(found, Failed):
-            self._open.add(number)
+        found = self._ask(number, TO_START, "open", self._request, self._values)
+        process.kernel = None if isinstance(found, Failed) else self._request
         return found
 
     def compiled(self, lists: Sequence[Opts]) -> list[str | None]:
@@ -155,17 +142,17 @@ class KernelBench:
         found: list[str | None] = []
         left = list(lists)
         while left:
-            count = self._workers.count
-            ready = [n for n in range(count) if not isinstance(self._opened(n), Failed)]
+            numbers = range(len(self._workers.processes))
+            ready = [n for n in numbers if not isinstance(self._opened(n), Failed)]
             if not ready:
                 break
             asked = list(zip(ready, left))
             del left[: len(asked)]
             for number, opts in asked:
-                self._workers.tell(number, "compile", opts)
-            for number, opts in asked:
                 self._where[opts] = number
-                made = self._workers.wait(number, TO_COMPILE, "compile")
+                self._workers.processes[number].send("compile", opts)
+            for number, _ in asked:
+                made = self._workers.answer(number, TO_COMPILE, "compile")
                 found.append(None if isinstance(made, Failed) else made)
         return found + [None] * len(left)
 
@@ -184,4 +171,4 @@ class KernelBench:
         failed = self._opened(number)
         if isinstance(failed, Failed):
             return failed
-        return self._workers.ask(number, self._slowest, name, opts, *more)
+        return self._ask(number, self._slowest, name, opts, *more)

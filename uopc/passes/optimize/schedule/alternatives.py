@@ -66,6 +66,13 @@ def choose(steps: Sequence[Step[State]], s: State) -> State:
     return s
 
 
+def offered(steps: Sequence[Step[State]], s: State) -> list[State]:
+    """The states after the steps with first options, and with each other option of a decision."""
+    run(steps, s)
+    others = [_resumed(steps, d, option) for d in s.decisions for option in d.options[1:]]
+    return [s, *others]
+
+
 def _words(name: str, option: object) -> str:
     """A decision and its option in words."""
     if isinstance(option, bool):

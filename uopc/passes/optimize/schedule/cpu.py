@@ -64,6 +64,11 @@ def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
     return s.opts, s.kernel
 
 
+def offered_opts(kernel: UOp, context: Context) -> list[tuple[Opt, ...]]:
+    """The lists of Opts with each option that a decision offers: a search begins with these."""
+    return [s.opts for s in alternatives.offered(STEPS, CpuScheduler(kernel, context))]
+
+
 # ---------------------------------------------------------------- loops outside, threads
 def _order_loops(s: CpuScheduler) -> None:
     s.nests = loop_order.nest(s)
