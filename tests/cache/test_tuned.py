@@ -59,7 +59,7 @@ def given(monkeypatch):
         bench = staticmethod(noting(begun))
         __enter__ = __exit__ = lambda *_: Processes
 
-    monkeypatch.setattr(tune, "processes", Processes)
+    monkeypatch.setattr(tune, "Workers", Processes)
     return begun
 
 
@@ -69,7 +69,7 @@ def graph():
 
 def searched(begun):
     """Compile, and search with the bench of the test."""
-    token = schedules.searching.set(searcher.Session(noting(begun), 1))
+    token = schedules.searching.set(searcher.Session(noting(begun), 1, 60.0))
     try:
         return uopc.compile(graph(), threads=1)
     finally:

@@ -47,7 +47,8 @@ from uopc.program.request import lower, make_context
 from uopc.program.speed import random_inputs
 from uopc.program.tuned import figures, schedules
 from uopc.program.tuned.schedules import kernel_key, opts_of
-from uopc.search.searcher import Searcher, Session, processes
+from uopc.search.searcher import SECONDS, Searcher, Session
+from uopc.search.workers import Workers
 
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -114,7 +115,7 @@ def _tune(args: Namespace, out: Output, refuse: Refuse) -> int:
     interrupted = False
     for source in args.sources:
         job = _Job(source, args)
-        with processes() as workers:
+        with Workers() as workers:
             try:
                 job.search(workers, end, out)
             except KeyboardInterrupt:
@@ -169,7 +170,7 @@ class _Job:
         longest = sorted(total, key=lambda k: -total[k])
         return [(total[k], first[k]) for k in longest]
 
-    def search(self, workers: Any, end: float, out: Output) -> None:
+    def search(self, workers: Workers, end: float, out: Output) -> None:
         """Search kernels until the time `end`."""
         if not schedules.current_schedules(self.request, self.machine).used:
             out.line(f"{self.name}: programs that are not optimised, or have rules, are not tuned")
@@ -190,10 +191,9 @@ class _Job:
                         out.line(f"  the budget is used: {rest} left")
                         break
                     call = calls[i][1]
-                    searcher = Searcher(
-                        self.request, self.store, Session(workers.bench, self.args.beam)
-                    )
-                    searcher.seconds = min(searcher.seconds, left)
+                    seconds = min(SECONDS * self.args.beam, left)
+                    session = Session(workers.bench, self.args.beam, seconds)
+                    searcher = Searcher(self.request, self.store, session)
                     row = searcher(call.src[0], call, keys[i], context)
                     self.found.append(row)
                     advance(row.name)

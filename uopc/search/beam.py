@@ -104,7 +104,6 @@ class SearchResult:
     before: float
     after: float
     why: str
-    measured: int = 0
 
 
 class _BeamSearch:
@@ -146,7 +145,6 @@ class _BeamSearch:
     def final(self) -> SearchResult:
         """Run the final matches and return their result."""
         before = self.first.seconds
-        measured = len(self.ratios) - 1
         winner: tuple[tuple[float, int], Match, Opts] | None = None
         for opts in self.best[:FINALISTS]:
             if opts == self.first.opts:
@@ -158,10 +156,10 @@ class _BeamSearch:
             if winner is None or rank < winner[0]:
                 winner = rank, found, opts
         if winner is None:
-            return SearchResult(None, before, before, "the schedule's list is as fast", measured)
+            return SearchResult(None, before, before, "the schedule's list is as fast")
         _, match, opts = winner
         times = min(match.schedule), min(match.own)
-        return SearchResult(opts, *times, "faster in the final match", measured)
+        return SearchResult(opts, *times, "faster in the final match")
 
 
 def search(

@@ -119,34 +119,35 @@ def _runs(machine: Target, backend: Any) -> dict[str, Callable[[], float]]:
     """Functions by name that run a probe once, and give the seconds per operation or byte."""
     probes = Probes(machine)
     memory = zeros(LARGEST)
-    runs: dict[str, Callable[[], float]] = {
-        "clock": _of(probes.clock(), 4000), "chain": _of(probes.chain(), 2000),
-        "many": _of(probes.many(), 4000), "divide": _of(probes.divide(32), 1000),
-        "divide64": _of(probes.divide(64), 1000), "shuffle": _of(probes.shuffle(), 2000),
-        "insert": _of(probes.insert(), 2000), "short": _of(probes.nested(SHORT), 4000),
-        "long": _of(probes.nested(LONG), 400),
+    counts = {
+        "clock": 4000, "chain": 2000, "many": 4000, "divide": 1000, "divide64": 1000,
+        "shuffle": 2000, "insert": 2000,
     }  # fmt: skip
+    runs = {name: _of(probes.of_core(name, 3), count) for name, count in counts.items()}
+    runs["short"] = _of(probes.of_core("nested", SHORT), 4000)
+    runs["long"] = _of(probes.of_core("nested", LONG), 400)
     size = SMALLEST
     while size <= LARGEST:
-        read = probes.read(memory[:size])
+        read = probes.of_memory("read", memory[:size])
         runs[str(size)] = _of(read, max(LEAST_READ, size) // read.per_iteration, read)
         size *= 2
     runs |= _lines_alone(machine, probes, memory)
     count = detect.cores()
-    parts = [probes.read(part) for part in np.array_split(memory, 1 << (count - 1).bit_length())]
+    split = np.array_split(memory, 1 << (count - 1).bit_length())
+    parts = [probes.of_memory("read", part) for part in split]
     runs["shared"] = lambda: _together(parts[:count])
     return runs | _launches(machine, backend, count)
 
 
 def _lines_alone(machine: Target, probes: Probes, memory: Any) -> dict[str, Callable[[], float]]:
     """Lines that are read alone from each cache, and arrays that are written."""
-    runs = {"alone l1": _of(probes.alone(memory[:SMALLEST]), LONE_READS)}
+    runs = {"alone l1": _of(probes.of_memory("alone", memory[:SMALLEST]), LONE_READS)}
     for name, size in _sizes(machine).items():
-        part = memory[:size]
-        runs[f"alone {name}"] = _of(probes.alone(part), LONE_READS, probes.read(part))
-        write = probes.write(part)
-        count = max(LEAST_READ, size) // write.per_iteration
-        runs[f"write {name}"] = _of(write, count, probes.read(part))
+        alone, read, write = [
+            probes.of_memory(kind, memory[:size]) for kind in ("alone", "read", "write")
+        ]
+        runs[f"alone {name}"] = _of(alone, LONE_READS, read)
+        runs[f"write {name}"] = _of(write, max(LEAST_READ, size) // write.per_iteration, read)
     return runs
 
 

@@ -82,31 +82,26 @@ def _multiply_adds(name: str, chains: int, steps: int, lanes: int) -> str:
     return _loop(name, vector, start, ["%k"] * chains, body, last)
 
 
-def _read_probe(vector: str, nbytes: int) -> str:
-    """The exclusive or of vectors, read over and over. `mask`: the bytes less 1."""
-    body = f"  %from = mul i64 %i, {VECTORS * nbytes}\n  %at = and i64 %from, %mask\n"
-    ends = []
+def _at(i: int, step: int) -> str:
+    """The place %p{i}, so many steps from %at."""
+    return (
+        f"  %p{i}_ = add i64 %at, {i * step}\n"
+        f"  %p{i} = getelementptr i8, ptr %memory, i64 %p{i}_\n"
+    )
+
+
+def _stream_probes(vector: str, nbytes: int) -> str:
+    """Two functions: the exclusive or of vectors, and stores of vectors, over and over. `mask`: the
+    bytes less 1."""
+    read = write = f"  %from = mul i64 %i, {VECTORS * nbytes}\n  %at = and i64 %from, %mask\n"
     for i in range(VECTORS):
-        body += (
-            f"  %p{i}_ = add i64 %at, {i * nbytes}\n"
-            f"  %p{i} = getelementptr i8, ptr %memory, i64 %p{i}_\n"
-            f"  %l{i} = load {vector}, ptr %p{i}, align {nbytes}\n"
+        read += (
+            f"{_at(i, nbytes)}  %l{i} = load {vector}, ptr %p{i}, align {nbytes}\n"
             f"  %x{i} = xor {vector} %c{i}, %l{i}\n"
         )
-        ends.append(f"%x{i}")
-    return _loop("read", vector, "", ["zeroinitializer"] * VECTORS, body, ends)
-
-
-def _write_probe(vector: str, nbytes: int) -> str:
-    """Stores of vectors, over and over. `mask`: the bytes less 1."""
-    body = f"  %from = mul i64 %i, {VECTORS * nbytes}\n  %at = and i64 %from, %mask\n"
-    for i in range(VECTORS):
-        body += (
-            f"  %p{i}_ = add i64 %at, {i * nbytes}\n"
-            f"  %p{i} = getelementptr i8, ptr %memory, i64 %p{i}_\n"
-            f"  store {vector} zeroinitializer, ptr %p{i}, align {nbytes}\n"
-        )
-    return _loop("write", "i64", "", [], body, [])
+        write += f"{_at(i, nbytes)}  store {vector} zeroinitializer, ptr %p{i}, align {nbytes}\n"
+    starts, ends = ["zeroinitializer"] * VECTORS, [f"%x{i}" for i in range(VECTORS)]
+    return _loop("read", vector, "", starts, read, ends) + _loop("write", "i64", "", [], write, [])
 
 
 def _alone_probe() -> str:
@@ -171,9 +166,7 @@ def _insert_probe(lanes: int) -> str:
     body = "  %from = mul i64 %i, 4\n  %at = and i64 %from, 63\n"
     for i in range(lanes):
         body += (
-            f"  %p{i}_ = add i64 %at, {i * _APART}\n"
-            f"  %p{i} = getelementptr i8, ptr %memory, i64 %p{i}_\n"
-            f"  %l{i} = load float, ptr %p{i}, align 4\n"
+            f"{_at(i, _APART)}  %l{i} = load float, ptr %p{i}, align 4\n"
             f"  %v{i} = insertelement {vector} {last}, float %l{i}, i32 {i}\n"
         )
         last = f"%v{i}"
@@ -217,8 +210,8 @@ def source(machine: Target) -> str:
     return "".join([
         f"declare {floats} @llvm.fmuladd.v{lanes}f32({floats}, {floats}, {floats})\n",
         _clock(), _multiply_adds("chain", 1, STEPS, lanes),
-        _multiply_adds("many", CHAINS, MANY_STEPS, lanes), _read_probe(words, nbytes),
-        _write_probe(words, nbytes), _alone_probe(), _divide_probe("divide", "float", lanes),
+        _multiply_adds("many", CHAINS, MANY_STEPS, lanes), _stream_probes(words, nbytes),
+        _alone_probe(), _divide_probe("divide", "float", lanes),
         _divide_probe("divide64", "double", lanes // 2), _shuffle_probe(lanes),
         _insert_probe(lanes), _NESTED,
     ])  # fmt: skip
@@ -246,58 +239,33 @@ class Probes:
     """The probes of this machine."""
 
     def __init__(self, machine: Target) -> None:
-        self.nbytes = machine.vector_bits // 8
+        nbytes = machine.vector_bits // 8
+        self._operations = {  # of an iteration
+            "clock": 2 * STEPS, "chain": STEPS, "many": MANY_STEPS * CHAINS,
+            "read": VECTORS * nbytes, "write": VECTORS * nbytes, "alone": LINES,
+            "divide": QUOTIENTS, "divide64": QUOTIENTS, "shuffle": BUTTERFLIES << BUTTERFLIES,
+            "insert": nbytes // 4, "nested": 1,
+        }  # fmt: skip
         self._image = elf_loader.load(jit.compile_object(source(machine)), NAMES)
-        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self._functions = {name: kind(self._image.symbols[name]) for name in NAMES}
         self._numbers = zeros(_PERIOD)
         self._numbers.view(np.float32)[:] = 0.7
         self._numbers.view(np.float32)[_PERIOD // 8 :] = 1.3
 
-    def _probe(self, name: str, memory: Any, mask: int, operations: int) -> Probe:
-        return Probe(self._image, self._functions[name], memory, mask, operations)
+    def of_core(self, name: str, mask: int = 0) -> Probe:
+        """Operations whose numbers are in the nearest cache: "clock" takes a cycle for each,
+        "chain" waits for each, others do not wait. `mask`: the iterations of the inner loop of
+        "nested"."""
+        return self._probe(name, self._numbers, mask)
 
-    def clock(self) -> Probe:
-        """One cycle per operation."""
-        return self._probe("clock", self._numbers, 3, 2 * STEPS)
+    def of_memory(self, name: str, memory: Any) -> Probe:
+        """Read or write memory, whose size is a power of two, line after line, or read lines
+        "alone", in no order."""
+        return self._probe(name, memory, memory.nbytes - 1)
 
-    def chain(self) -> Probe:
-        """Multiply-adds that each wait for the previous one."""
-        return self._probe("chain", self._numbers, 0, STEPS)
-
-    def many(self) -> Probe:
-        """Multiply-adds that do not wait."""
-        return self._probe("many", self._numbers, 0, MANY_STEPS * CHAINS)
-
-    def read(self, memory: Any) -> Probe:
-        """Read memory, whose size is a power of two, line after line."""
-        return self._probe("read", memory, memory.nbytes - 1, VECTORS * self.nbytes)
-
-
-    def write(self, memory: Any) -> Probe:
-        """Write memory, whose size is a power of two, line after line."""
-        return self._probe("write", memory, memory.nbytes - 1, VECTORS * self.nbytes)
-
-    def alone(self, memory: Any) -> Probe:
-        """Read lines of memory, whose size is a power of two, in no order."""
-        return self._probe("alone", memory, memory.nbytes - 1, LINES)
-
-    def divide(self, bits: int) -> Probe:
-        """Divisions of vectors that do not wait."""
-        name = "divide64" if bits == 64 else "divide"
-        return self._probe(name, self._numbers, 0, QUOTIENTS)
-
-    def shuffle(self) -> Probe:
-        """Shuffles of pairs of vectors."""
-        return self._probe("shuffle", self._numbers, 0, BUTTERFLIES << BUTTERFLIES)
-
-    def insert(self) -> Probe:
-        """Elements that are loaded into a vector, each on its own."""
-        return self._probe("insert", self._numbers, 0, self.nbytes // 4)
-
-    def nested(self, length: int) -> Probe:
-        """Loops of this length in a loop: the time of an inner loop."""
-        return self._probe("nested", self._numbers, length, 1)
+    def _probe(self, name: str, memory: Any, mask: int) -> Probe:
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        function = kind(self._image.symbols[name])
+        return Probe(self._image, function, memory, mask, self._operations[name])
 
 
 def zeros(nbytes: int) -> Any:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from uopc.backends import detect
 from uopc.cache.tuned import SearchRow, Store
 from uopc.errors import Error
 from uopc.ir.builder import rebuild
@@ -35,7 +34,7 @@ class Session:
 
     begin: Callable[[Request, dict[str, int]], Bench]
     width: int
-    seconds: float | None = None
+    seconds: float
 
     def finder(self, request: Request, store: Store) -> Searcher:
         """The function that searches the kernels of a request."""
@@ -48,21 +47,21 @@ def session(width: int) -> Iterator[None]:
     if searching.get() is not None:
         yield
         return
-    with processes() as workers:
-        token = searching.set(Session(workers.bench, width))
+    with Workers() as workers:
+        token = searching.set(Session(workers.bench, width, SECONDS * width))
         try:
             yield
         finally:
             searching.reset(token)
 
 
+@dataclass(frozen=True)
 class Searcher:
     """Finds rows, and puts them into a store."""
 
-    def __init__(self, request: Request, store: Store, session: Session) -> None:
-        self.request, self.store, self.session = request, store, session
-        given = session.seconds
-        self.seconds = SECONDS * session.width if given is None else given
+    request: Request
+    store: Store
+    session: Session
 
     def __call__(self, kernel: UOp, call: UOp, own: str, context: Context) -> SearchRow:
         name = shape_name(kernel_opts.before_opts(kernel, context))
@@ -85,7 +84,7 @@ class Searcher:
         self, alone: Request, kernel: UOp, sizes: dict[str, int], context: Context
     ) -> SearchResult:
         moves = edits.Moves(kernel_opts.before_opts(kernel, context), context)
-        end = time.monotonic() + self.seconds
+        end = time.monotonic() + self.session.seconds
         bench, width = self.session.begin(alone, sizes), self.session.width
         return search(bench, moves, width, lambda: time.monotonic() > end)
 
@@ -113,8 +112,3 @@ def standalone(kernel: UOp, call: UOp, request: Request) -> Request:
     return prepare(
         alone, None, True, request.threads, request.name, options, device=request.device
     )
-
-
-def processes() -> Workers:
-    """The number of processes that can compile at once."""
-    return Workers(detect.cores())

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
+from uopc.backends import detect
 from uopc.errors import Unsupported
 from uopc.program.request import Request
 from uopc.program.tuned.kernel_opts import Opts
@@ -73,8 +74,9 @@ class _WorkerProcess:
 class Workers:
     """Processes for the kernels of a search, one kernel after another. Close them at the end."""
 
-    def __init__(self, count: int) -> None:
-        self._count = max(1, min(count, MOST_PROCESSES))
+    def __init__(self, count: int | None = None) -> None:
+        """`count`: as many as there are cores."""
+        self._count = min(count or detect.cores(), MOST_PROCESSES)
         self.processes: list[_WorkerProcess] = []
         self.problems: list[str] = []
 
