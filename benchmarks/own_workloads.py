@@ -1,4 +1,4 @@
-"""Twelve workloads at sizes of no other list: odd, float64, thin, batched, and of few rows.
+"""Thirteen workloads at sizes of no other list: odd, float64, thin, batched, and of few rows.
 
 `python benchmarks/kernels.py --workloads own --cpu` runs them. Heuristics are judged by them: none
 was tuned on one before its first run.
@@ -20,6 +20,13 @@ def layer(m: int, k: int, n: int, dtype: Any = F32) -> Workload:
         inputs, lambda o, x, w, b: o.tanh(o.matmul(x, w) + b), 2.0 * m * n * k,
         {f"exp_f{8 * inputs[0].itemsize}": m * n}, tolerance=tolerance,
     )  # fmt: skip
+
+
+def through(m: int, k: int, thin: int, n: int) -> Workload:
+    """(a · b) · c, with few columns between them."""
+    inputs = [normal(0, m, k), normal(1, k, thin, scale=0.05), normal(2, thin, n)]
+    flops = 2.0 * m * thin * (k + n)
+    return Workload(inputs, lambda o, a, b, c: o.matmul(o.matmul(a, b), c), flops)
 
 
 def normalised(rows: int, columns: int, dtype: Any) -> Workload:
@@ -56,5 +63,6 @@ add("own_bgemm_f64", product, (24, 61, 83), (24, 83, 59), F64)
 add("own_layer_7", layer, 7, 333, 517)
 add("own_softmax_f64", normalised, 1001, 337, F64)
 add("own_columns", column_sums, 20_003, 53, F32)
+add("own_through_9", through, 2000, 600, 9, 700)
 add("own_turned_f64", turned, 1237, 811, F64)
 OWN = list(WORKLOADS)[BEFORE:]

@@ -9,13 +9,12 @@ in which all lists of a kernel took part. Sets: `developed`, kernels of the firs
 from __future__ import annotations
 
 import functools
-import itertools
 import json
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from uopc.cost.accuracy import Score
 from uopc.ir.core.arena import arena
 from uopc.ir.nest.describe import outline_of
 from uopc.ir.nest.outline import Outline
@@ -27,7 +26,6 @@ from uopc.target import Figures, Target
 
 FILE = Path(__file__).with_name("points.jsonl")
 KIB, MIB = 1 << 10, 1 << 20
-DIFFERENT = 1.3  # times: pairs of lists that differ by so much should be in order
 XEON = Target(
     "xeon", "cpu", 512, 32, "emeraldrapids", "", 48 * KIB, 2 * MIB, 260 * MIB,
     figures=Figures(
@@ -69,35 +67,6 @@ def _point(row: dict) -> Point:
             found.outlines.append(outline_of(made.kernel))
             found.times.append(nanoseconds)
     return found
-
-
-@dataclass
-class Score:
-    """Pairs of lists that differ by DIFFERENT, those in order, and for each kernel the time of the
-    list with the least cost over the least time."""
-
-    pairs: int = 0
-    ordered: float = 0.0
-    regrets: list[float] = field(default_factory=list)
-
-    @property
-    def share(self) -> float:
-        """The share of pairs in order."""
-        return self.ordered / max(1, self.pairs)
-
-    @property
-    def regret(self) -> float:
-        """The geometric mean of the regrets."""
-        return math.exp(sum(map(math.log, self.regrets)) / max(1, len(self.regrets)))
-
-    def add(self, times: list[float], costs: list[float]) -> None:
-        """Add a kernel: the time and the cost of each list."""
-        for a, b in itertools.permutations(range(len(times)), 2):
-            if times[b] >= DIFFERENT * times[a]:
-                self.pairs += 1
-                self.ordered += 0.5 * ((costs[a] < costs[b]) + (costs[a] <= costs[b]))
-        first = min(range(len(costs)), key=costs.__getitem__)
-        self.regrets.append(times[first] / min(times))
 
 
 def scores(found: Iterable[Point], cost: Callable[[Outline], float]) -> dict[str, Score]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cost.points import XEON, Score, points, scores
+from tests.cost.points import XEON, points, scores
+from uopc.cost.accuracy import Score
 from uopc.cost.cycles import cycles
 from uopc.cost.machine import machine_of
 
@@ -45,3 +46,4 @@ def test_a_score_counts_pairs_that_differ_and_the_loss_of_the_first():
     assert (score.pairs, score.share, score.regrets) == (2, 1.0, [1.1])
     score.add([10.0, 20.0], [5.0, 5.0])
     assert (score.pairs, score.ordered) == (3, 2.5)
+    assert score.regret == pytest.approx(1.1**0.5) and score.ratio == pytest.approx(0.25)
