@@ -25,7 +25,7 @@ def test_elements_move_once_and_arithmetic_fills_vectors():
     both = max(arithmetic, stored) + M.exposed * moved
     assert least_cycles(drawn, M) == pytest.approx(M.launch + both)
     bodies[1].units[Unit("div", 8, 32)] = 3
-    divided = 4800 * M.division(32)
+    divided = 4800 * M.division(M.vector_bytes, 32)
     assert least_cycles(drawn, M) == pytest.approx(M.launch + divided + M.exposed * moved)
     assert M.vector_bits == TARGET.vector_bits == 256
 

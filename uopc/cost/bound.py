@@ -31,7 +31,8 @@ def _arithmetic(outline: Outline, m: MachineFacts) -> float:
         runs = math.prod([outline.bodies[q].length for q in outline.path(number)])
         for (kind, lanes, bits), count in outline.body(number).units.items():
             if kind == "div":
-                divisions += runs * count * lanes * bits / m.vector_bits * m.division(bits)
+                vectors = lanes * bits / m.vector_bits
+                divisions += runs * count * vectors * m.division(m.vector_bytes, bits)
             elif kind == "alu":
                 nbytes += runs * count * lanes * bits / 8
     return max(nbytes / m.multiply_bytes, divisions)

@@ -98,8 +98,7 @@ class _Units:
             if kind == "fmul" and m.has_fma:  # a multiply-add takes the product in
                 continue
             if kind == "div":
-                share = 0.35 if lanes == 1 else max(0.25, width / m.vector_bits)
-                self.divide += registers * m.division(bits) * share
+                self.divide += registers * m.division(width / 8, bits)
                 self.instructions += registers
             elif kind == "quotient":
                 self.instructions += _QUOTIENT * registers

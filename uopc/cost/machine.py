@@ -79,6 +79,8 @@ class MachineFacts:
     decode: float  # instructions of a loop that is too long to be kept decoded
     enter: float  # an inner loop's begin and end
     mispredict: float  # the end of a long inner loop
+    divide: float = 3.5  # of one number
+    divide64: float = 4.5
     dot4: float = 1.0  # a dot product of bytes, in multiply-adds
     dot2: float = 4.0  # a dot product of bfloat16, in multiply-adds
     predicted: float = 48.0  # iterations up to which the end of a loop is foreseen
@@ -132,9 +134,13 @@ class MachineFacts:
         """The loads of such vectors from the nearest cache that begin in a cycle."""
         return min(self.units, self.load_bytes / nbytes)
 
-    def division(self, bits: int) -> float:
-        """The cycles of a division of a full vector of elements of this width."""
-        return self.vector_bytes / (self.divide64_bytes if bits == 64 else self.divide_bytes)
+    def division(self, nbytes: float, bits: int) -> float:
+        """The cycles of a division of so many bytes of elements of this width. Few elements take as
+        long as one."""
+        one, rate = self.divide, self.divide_bytes
+        if bits == 64:
+            one, rate = self.divide64, self.divide64_bytes
+        return max(one, nbytes / rate)
 
 
 @functools.lru_cache(maxsize=64)

@@ -30,7 +30,6 @@ from uopc.passes.analysis.lanes import fitting
 from uopc.passes.optimize.schedule.loop_order import copies_taken
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
-_DIVISION = (10, 16)  # vectors multiplied by one unit while it divides one, in 32 and in 64 bits
 _WITHOUT_FMA = 3  # times the operations of a function on a processor without MULACC
 
 
@@ -61,8 +60,10 @@ def vectors(s: Scheduler, r: UOp, lanes: int) -> int:
     if loads := len([a for a in k.read if a.node in body]):
         work, cycles = work + loads, cycles + Ops.LOAD.latency
     bits = max([u.dtype.scalar.bits for u in body if u.dtype.is_float])
-    busiest = max(multiplications, work / 2, divisions * _DIVISION[bits == 64])
-    rate = s.machine.multiply_adds(s.machine.vector_bytes) * work / busiest
+    nbytes, m = s.machine.vector_bytes, s.machine
+    units = m.multiply_adds(nbytes)
+    busiest = max(multiplications, work / 2, divisions * units * m.division(nbytes, bits))
+    rate = units * work / busiest
     if work > cycles or rate * cycles - work < 2 * thresholds.WAITING:
         return 1
     if not s.target.has_fma(dtypes.float32):
