@@ -25,7 +25,6 @@ TESTS = ROOT / "tests"
 TABLES = {  # flat on purpose: one row per line
     "uopc/ir/core/ops.py", "uopc/passes/analysis/thresholds.py",
     "uopc/passes/optimize/schedule/gpu_thresholds.py",
-    "uopc/passes/order_storage/order_thresholds.py",
 }
 _PRAGMA = re.compile(r"\s*# (type: ignore|fmt: |noqa).*")
 MOST_LINES, MOST_FUNCTION, MOST_WIDTH = 700, 60, 100

@@ -43,8 +43,8 @@ class Context:
     devices: tuple[str, ...] = ("cpu",)  # those of this process that run the program
     assuming: tuple[UOp, ...] = ()  # conditions on sizes that hold in every run
     schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own
-    # The predicted cost of a program whose storage is placed: None if nothing predicts it.
-    cost: Callable[[UOp], Cost] | None = None
+    # The predicted cost of a program after the pass of a name; None if nothing predicts it.
+    cost: Callable[[UOp, str], Cost] | None = None
     # Gives kernels of a program, a LINEAR of CALLs, the Opts that a search found for them.
     searched: Callable[[UOp, Context], UOp] | None = None
     # By kernel and threads: the Opts that the schedule chose, and the kernel with them.

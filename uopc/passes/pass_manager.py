@@ -343,8 +343,8 @@ def function_schedule(context: Context) -> Schedule:
 
 
 # Only programs whose cycles are predicted import the cost.
-def kernel_costs(context: Context) -> Callable[[UOp], Cost]:
-    """A function that predicts the cost of a program whose storage is placed: that of all of its
+def kernel_costs(context: Context) -> Callable[[UOp, str], Cost]:
+    """A function that predicts the cost of a program after the pass of a name: that of all of its
     launches, with the Opts that the schedule gives each kernel."""
     from uopc.cost.cycles import cost_of
     from uopc.cost.machine import machine_of
@@ -352,9 +352,7 @@ def kernel_costs(context: Context) -> Callable[[UOp], Cost]:
     from uopc.ir.nest.describe import outline_of
 
     names = [p.name for _, p in PIPELINE]
-    first, last = names.index("place-stages") + 1, names.index("optimize")
-    passes = [p for _, p in PIPELINE[first : last + 1]]
-    of_graphs = [p for p in passes if p.scope == "graph"]
+    passes = [p for _, p in PIPELINE[: names.index("optimize") + 1]]
     of_kernels = [p for p in passes if p.scope == "kernel"]
     known: dict[UOp, Cost] = {}
 
@@ -366,12 +364,13 @@ def kernel_costs(context: Context) -> Callable[[UOp], Cost]:
             known[kernel] = cost_of(outline_of(now), machine_of(own.target))
         return known[kernel]
 
-    def predicted(program: UOp) -> Cost:
+    def predicted(program: UOp, after: str) -> Cost:
         own = dataclasses.replace(
-            context, opts=None, replayed=None, searched=None, rules={}, notes={}, threads=1
-        )
+            context, opts=None, replayed=None, searched=None, rules={}, notes={}, threads=1,
+            cost=None,
+        )  # fmt: skip
         with untraced():
-            for p in of_graphs:
+            for p in passes[names.index(after) + 1 : -len(of_kernels)]:
                 program = p.run(program, own)
             return sum([of_kernel(c.src[0], own) for c in program.src], start=Cost())
 

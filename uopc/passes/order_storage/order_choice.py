@@ -1,28 +1,28 @@
-"""The orders that make a program cheapest, over the writers and all readers of each value.
+"""The orders of values whose kernels take the fewest predicted cycles.
 
-Costs go from sources to readers: what a value costs in an order, with all before it in the orders
-that are best for that. A value that several nests read counts in each by its share. Choices go from
-readers to sources, so a value is chosen for the orders that its readers write. Last, each value
-changes its order alone while that saves something.
+Values that share a nest are chosen together. From the orders of their shapes, or from the first (or
+second, …) other order of each, whichever is cheaper, values change alone while that saves cycles.
+Those in another order stay so where that saves a clear share of the cycles of the nests around.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.accesses import Order
 from uopc.ir.nest.nest import Nest
 
-# An order other than that of the value's shape must save this share of what its writers cost.
-LEAST_SAVED = 0.05
-# Of nests that read more values with a choice than this, each value is chosen for itself.
-MOST_TOGETHER = 3
+# Other orders must save this share of the cycles of the kernels that write and read the values:
+# where less was predicted, a half of the kernels did not get faster.
+GAIN = 0.05
 MOST_ROUNDS = 4  # of changes one by one
+MOST_ASKED = 240  # kernels of a graph; values of later ones keep the orders of their shapes
 
-Cycles = Callable[[Nest, Callable[[UOp], Order]], float]
+Orders = Mapping[UOp, Order]
+Cycles = Callable[[Nest, Orders], float]
 
 
 class OrderChoice(NamedTuple):
@@ -44,106 +44,75 @@ class Chooser:
     def __init__(
         self, nests: Iterable[Nest], choices: Mapping[UOp, list[Order]], cycles: Cycles
     ) -> None:
-        """`nests`: each after the nests that write its operands."""
-        self.nests, self.choices, self.cycles = list(nests), choices, cycles
-        self.writers: dict[UOp, list[Nest]] = {}
-        self.readers: dict[UOp, list[Nest]] = {}
-        self.inputs: dict[Nest, list[UOp]] = {}
-        for n in self.nests:
-            self.inputs[n] = [r for r in dict.fromkeys([a.storage for a in n.read]) if r in choices]
-            for r in self.inputs[n]:
-                self.readers.setdefault(r, []).append(n)
-            for a in n.written:
-                if a.storage in choices:
-                    self.writers.setdefault(a.storage, []).append(n)
+        self.choices, self.cycles = choices, cycles
+        self.near: dict[UOp, list[Nest]] = {}  # the nests that write or read a value
+        self.values: dict[Nest, list[UOp]] = {}
+        for n in nests:
+            found = dict.fromkeys([a.storage for a in n.accesses if a.storage in choices])
+            self.values[n] = list(found)
+            for u in found:
+                self.near.setdefault(u, []).append(n)
         self._known: dict[tuple[Nest, tuple[Order, ...]], float] = {}
-        self.upto: dict[UOp, dict[Order, float]] = {}  # of a value in an order, with all before it
 
     def chosen(self) -> dict[UOp, OrderChoice]:
         """The values in another order than that of their shape."""
-        for u in self.writers:
-            self.upto[u] = {o: self._upto(u, o) for o in self.choices[u]}
-        orders: dict[UOp, Order] = {}
-        for u in reversed(self.writers):
-            orders[u] = self._least(u, lambda u, o: self._beyond(u, o, orders))
-        self._improve(orders)
-        first = {u: c[0] for u, c in self.choices.items()}
-        return {
-            u: OrderChoice(o, self._around(u, first), self._around(u, orders))
-            for u, o in orders.items() if o != first[u]
-        }  # fmt: skip
+        found: dict[UOp, OrderChoice] = {}
+        for group in self._groups(self.near):
+            turned = self._cheapest(group)
+            for part in self._groups(turned):
+                own, nests = {u: turned[u] for u in part}, self._nests(part)
+                if self._total(nests, own) < (1.0 - GAIN) * self._total(nests, {}):
+                    found |= {u: self._choice(u, own) for u in part}
+        return found
 
-    def _cost(self, n: Nest, orders: Mapping[UOp, Order]) -> float:
-        """The cycles of a nest; what `orders` does not name has the order of its shape."""
-        named = (*self.inputs[n], *[a.storage for a in n.written if a.storage in self.choices])
-        key = n, tuple([orders.get(u, self.choices[u][0]) for u in named])
-        if key not in self._known:
-            given = dict(zip(named, key[1]))
-            self._known[key] = self.cycles(n, lambda u: given[u] if u in given else plain(u))
-        return self._known[key]
+    def _choice(self, u: UOp, orders: Orders) -> OrderChoice:
+        before, after = [self._total(self.near[u], made) for made in ({}, orders)]
+        return OrderChoice(orders[u], before, after)
 
-    def _bias(self, u: UOp, order: Order) -> float:
-        if order == self.choices[u][0]:
-            return 0.0
-        return LEAST_SAVED * sum([self._cost(n, {}) for n in self.writers[u]])
+    def _groups(self, values: Collection[UOp]) -> Iterator[list[UOp]]:
+        """The values, those together that share a nest."""
+        seen: set[UOp] = set()
+        for u in values:
+            if u in seen:
+                continue
+            seen.add(u)
+            group = [u]
+            for v in group:  # which grows
+                near = dict.fromkeys([w for n in self.near[v] for w in self.values[n]])
+                more = [w for w in near if w in values and w not in seen]
+                seen.update(more)
+                group += more
+            yield group
 
-    def _upto(self, u: UOp, order: Order) -> float:
-        found = [self._best(n, {u: order}) for n in self.writers[u]]
-        return self._bias(u, order) + sum(found)
+    def _nests(self, group: list[UOp]) -> list[Nest]:
+        return list(dict.fromkeys([n for u in group for n in self.near[u]]))
 
-    def _best(self, n: Nest, orders: Mapping[UOp, Order]) -> float:
-        """The least cost of a nest and all nests before it, over all orders of the operands that
-        `orders` does not name."""
-        free = [u for u in self.inputs[n] if u not in orders]
-
-        def cost(made: tuple[Order, ...]) -> float:
-            before = [self._share(u, o) for u, o in zip(free, made)]
-            return sum(before) + self._cost(n, {**orders, **dict(zip(free, made))})
-
-        if len(free) <= MOST_TOGETHER:
-            return min(map(cost, itertools.product(*[self.choices[u] for u in free])))
-
-        def alone(u: UOp, order: Order) -> float:
-            return self._share(u, order) + self._cost(n, {**orders, u: order})
-
-        own = [self._least(u, alone) for u in free]
-        return min(cost(tuple(own)), cost(tuple([self.choices[u][0] for u in free])))
-
-    def _least(self, u: UOp, cost: Callable[[UOp, Order], float]) -> Order:
-        """The cheapest order of a value; of equal ones the first."""
-        costs = [(cost(u, o), i) for i, o in enumerate(self.choices[u])]
-        return self.choices[u][min(costs)[1]]
-
-    def _share(self, u: UOp, order: Order) -> float:
-        """The cost of a value, as far as each of its readers counts it."""
-        return self.upto.get(u, {}).get(order, 0.0) / max(1, len(self.readers.get(u, ())))
-
-    def _beyond(self, u: UOp, order: Order, orders: Mapping[UOp, Order]) -> float:
-        """The cost of a value in an order, with all before it, and of its readers."""
-        total = self.upto[u][order]
-        for n in self.readers.get(u, ()):
-            given = {v: orders[v] for v in (*self.inputs[n], n.written[0].storage) if v in orders}
-            total += self._best(n, {**given, u: order})
-        return total
-
-    def _around(self, u: UOp, orders: Mapping[UOp, Order]) -> float:
-        """The cost of a value's writers and readers."""
-        return sum([self._cost(n, orders) for n in (*self.writers[u], *self.readers.get(u, ()))])
-
-    def _improve(self, orders: dict[UOp, Order]) -> None:
-        """Change orders one by one while that saves something."""
-
-        def cost(u: UOp, order: Order) -> float:
-            before, orders[u] = orders[u], order
-            total = self._around(u, orders) + self._bias(u, order)
-            orders[u] = before
-            return total
-
+    def _cheapest(self, group: list[UOp]) -> dict[UOp, Order]:
+        """The values of a group that change their order."""
+        nests, most = self._nests(group), max([len(self.choices[u]) for u in group])
+        starts = [{u: c[i] for u in group if i < len(c := self.choices[u])} for i in range(most)]
+        orders = min(starts, key=lambda made: self._total(nests, made))
         for _ in range(MOST_ROUNDS):
-            changed = False
-            for u, now in list(orders.items()):
-                best = self._least(u, cost)
-                if best != now and cost(u, best) < cost(u, now) * (1 - 1e-9):
-                    orders[u], changed = best, True
-            if not changed:
-                return
+            before = dict(orders)
+            for u in group:
+                orders[u] = self._best_order(u, orders)
+            if orders == before:
+                break
+        return {u: o for u, o in orders.items() if o != self.choices[u][0]}
+
+    def _best_order(self, u: UOp, orders: Orders) -> Order:
+        """The cheapest order of a value among others in theirs; of equal ones the first."""
+        totals = [self._total(self.near[u], {**orders, u: o}) for o in self.choices[u]]
+        return self.choices[u][totals.index(min(totals))]
+
+    def _total(self, nests: list[Nest], orders: Orders) -> float:
+        return sum([self._cost(n, orders) for n in nests], start=0.0)
+
+    def _cost(self, n: Nest, orders: Orders) -> float:
+        """The cycles of a nest; a value that `orders` does not name has the order of its shape."""
+        values = self.values[n]
+        key = n, tuple([orders.get(u, self.choices[u][0]) for u in values])
+        if key not in self._known:
+            asked = len(self._known) < MOST_ASKED
+            self._known[key] = self.cycles(n, dict(zip(values, key[1]))) if asked else math.inf
+        return self._known[key]

@@ -22,19 +22,22 @@ Before (indexed)                                After (indexed)
                                                   sink %18
 
 A product has its lanes along the last axis of what it stores. If that is short, or ragged, another
-axis fills vectors better; but each reader then finds its neighbours elsewhere. `order_costs` counts
-the cycles of each nest in given orders, and `order_choice` finds the orders that cost least for all
-of them. Only what this pass may change has a choice: values that nests alone write and read, not
-arguments, outputs, or what a kernel by hand is given. On a GPU values stay in the order of their
-shapes.
+axis fills vectors better; but each reader then finds its neighbours elsewhere. Each nest in given
+orders is a small program whose cycles are predicted, with the schedule that it gets, and
+`order_choice` finds the orders that cost least for all nests. Only what this pass may change has a
+choice: values that nests alone write and read, not arguments, outputs, or what a kernel by hand is
+given. On a GPU, and where no cycles are predicted, values stay in the order of their shapes.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Mapping
 
+from uopc.errors import Error
 from uopc.ir.builder import index_maps, leaves, rebuild
-from uopc.ir.core import ranges, walk
+from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.args import RangeArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
@@ -44,26 +47,62 @@ from uopc.ir.nest.contractions import Contraction
 from uopc.ir.nest.nest import Nest, nest_of_effect
 from uopc.passes.contract import Context
 from uopc.passes.effects.views import closed_effects
-from uopc.passes.order_storage.order_choice import Chooser, plain
-from uopc.passes.order_storage.order_costs import NestCosts
+from uopc.passes.order_storage.order_choice import Chooser, Cycles, plain
 from uopc.target import Target
 
 
 def order_storage(graph: UOp, context: Context) -> UOp:
     """The graph with the axes of its buffers in the chosen orders; `context.notes` say why."""
     order, known = walk.nodes(graph), dict[UOp, UOp]()
-    free = _free(order, known)
+    free = _free(order, known) if context.cost is not None else []
     if not free:
         return graph
     nests = [nest_of_effect(u, known) for u in closed_effects(graph) if u.op is not Ops.CALL]
     choices = _choices(nests, free, context.target)
     if not choices:
         return graph
-    chosen = Chooser(nests, choices, NestCosts(context.target).cycles).chosen()
+    chosen = Chooser(nests, choices, _predicted(context, known)).chosen()
     context.notes["orders"] = chosen
     if not chosen:
         return graph
     return _Reordered({u: c.order for u, c in chosen.items()}, nests, known).graph(graph, order)
+
+
+def _predicted(context: Context, known: dict[UOp, UOp]) -> Cycles:
+    """A function that predicts the cycles of a nest whose arrays have other orders."""
+    asked: dict[UOp, float] = {}
+
+    def cycles(nest: Nest, orders: Mapping[UOp, Order]) -> float:
+        program = _program(nest, orders, known)
+        if program not in asked:
+            assert context.cost is not None
+            try:
+                asked[program] = context.cost(program, "order-storage").cycles
+            except Error:
+                asked[program] = math.inf
+        return asked[program]
+
+    return cycles
+
+
+def _program(nest: Nest, orders: Mapping[UOp, Order], known: dict[UOp, UOp]) -> UOp:
+    """The program of a nest alone: the values that it reads are arguments."""
+    slots = [u.arg.slot for u in nest.order if u.op is Ops.PARAM]
+    free = itertools.count(max(slots, default=-1) + 1)
+    alone = _Reordered({u: o for u, o in orders.items() if o != plain(u)}, [], known)
+    for a in nest.accesses:
+        root, source = a.storage, a.node.src[0]
+        if root.op is Ops.BUFFER and source not in alone.done:
+            dims = tuple([root.shape[i] for i in orders.get(root, plain(root))])
+            slot = next(free)
+            alone.done[source] = (
+                leaves.with_dims(root, dims) if a.written
+                else leaves.param(slot, root.dtype, dims, f"v{slot}")
+            )  # fmt: skip
+    effect = alone.nest(nest)
+    written = alone.done.get(nest.written[0].node.src[0], nest.written[0].storage)
+    after = intern(Ops.AFTER, written.dtype, (written, effect))
+    return intern(Ops.SINK, dtypes.void, (after,))
 
 
 def _choices(nests: list[Nest], free: list[UOp], target: Target) -> dict[UOp, list[Order]]:
@@ -150,7 +189,7 @@ class _Reordered:
             if u in self.orders:
                 made = self._buffer(u)
             elif u in self.nests:
-                made = self._nest(self.nests[u])
+                made = self.nest(self.nests[u])
             elif u.op in outside and (u is graph or u.op is not Ops.SINK):
                 src = tuple([self.done.get(s, s) for s in u.src])
                 made = u if src == u.src else rebuild.remake(u, src)
@@ -162,7 +201,7 @@ class _Reordered:
     def _buffer(self, u: UOp) -> UOp:
         return leaves.with_dims(u, tuple([u.shape[i] for i in self.orders[u]]))
 
-    def _nest(self, nest: Nest) -> UOp:
+    def nest(self, nest: Nest) -> UOp:
         """A closed store, with its loops in the order of the written storage."""
         done, effect = self._loops(nest), nest.order[-1]
         for u in nest.order:

@@ -513,7 +513,7 @@ def _changed(placement: _StagePlacement, context: Context) -> dict[UOp, bool]:
     def cost(program: UOp, chosen: Mapping[UOp, bool]) -> Cost:
         asked = _predicting(context, chosen)
         placed = _StagePlacement(program, _measured(program, False, {}), {}, False, asked)
-        return predicted(placed.placed(own, {}))
+        return predicted(placed.placed(own, {}), "place-stages")
 
     found = by_cycles.decided(doubts.found, placement.order, placement.reasons, cost)
     context.compared.update({u: decided.comparison for u, decided in found.items()})

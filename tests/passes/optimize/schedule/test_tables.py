@@ -11,14 +11,13 @@ import pytest
 from tests import ROOT
 from uopc.passes.analysis import thresholds
 from uopc.passes.optimize.schedule import cpu, gpu, gpu_thresholds
-from uopc.passes.order_storage import order_thresholds
 
 USES = collections.Counter(  # each word of the package
     word for p in (ROOT / "uopc").rglob("*.py") for word in re.findall(r"\w+", p.read_text("utf-8"))
 )
 ROWS = [  # a module, the name of one of its numbers, and the number's row
     (m, name)
-    for m in (thresholds, gpu_thresholds, order_thresholds)
+    for m in (thresholds, gpu_thresholds)
     for name, value in vars(m).items()
     if type(value) in (int, float)
 ]
