@@ -92,9 +92,11 @@ class MachineFacts:
     torn: float = 75.0  # a part of a line that leaves for memory on its own
     seam: float = 900.0  # a line that is stored past the caches in part, the rest through them
     exposed: float = 0.25  # the share of the shorter of arithmetic and traffic that is not hidden
+    cores: int = 1
+    sockets: int = 1  # each with a last cache and memory
     wake: float = 1_000.0  # until threads that wait have begun and ended
     parked: float = 200_000.0  # the same for threads that sleep
-    shared_bytes: float = 10.0  # from memory, for all threads together
+    shared_bytes: float = 10.0  # from memory, for all threads of a socket together
     units: float = 2.0  # that multiply and add whole vectors, and that load them
     # Of a step of a sum whose accumulators are registers, what does not overlap: the loop, a row's
     # element, and the share of a line from the second-level cache.
@@ -144,8 +146,8 @@ class MachineFacts:
 
 
 @functools.lru_cache(maxsize=64)
-def machine_of(target: Target) -> MachineFacts:
-    """The facts of a described or measured machine."""
+def machine_of(target: Target, cores: int = 1, sockets: int = 1) -> MachineFacts:
+    """The facts of a described or measured machine, and how many cores and sockets it has."""
     f, core = target.figures, core_of(target.cpu)
     nbytes = target.vector_bits // 8
     return MachineFacts(
@@ -158,7 +160,7 @@ def machine_of(target: Target) -> MachineFacts:
         divide64_bytes=f.divide64_bytes, issue=core.issue, loads=core.loads, stores=core.stores,
         insert=f.insert, window=core.window, decode=core.decode, enter=f.enter,
         mispredict=core.mispredict, wake=f.wake * f.clock, parked=_parked(f),
-        shared_bytes=f.shared_bytes,
+        shared_bytes=f.shared_bytes, cores=cores, sockets=sockets,
     )  # fmt: skip
 
 

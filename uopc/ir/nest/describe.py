@@ -41,7 +41,10 @@ def outline_of(kernel: UOp) -> Outline:
     walk.hold()
     walk.finish_chains()
     places, references = walk.places, walk.references
-    return Outline(places.bodies, places.outside, references.found, references.storages)
+    shared = [r for r in walk.nest.ranges if r.arg.kind == "thread"]
+    return Outline(
+        places.bodies, places.outside, references.found, references.storages, int(trips(shared))
+    )
 
 
 class _Walk:

@@ -106,12 +106,14 @@ OUTSIDE = -1  # the number of the body outside of all loops
 @dataclass
 class Outline:
     """The loops of a kernel in the order of their numbers, the code outside of loops, the
-    references in the order of their code, and the bytes of each storage."""
+    references in the order of their code, the bytes of each storage, and the threads among which
+    the kernel is divided: loops that they share count for one of them."""
 
     bodies: list[Body]
     outside: Body
     references: list[Reference]
     storages: list[int]
+    threads: int = 1
 
     def body(self, number: int) -> Body:
         """A loop by its number, or the code outside of all loops."""
