@@ -35,7 +35,7 @@ from uopc.ir.index import affine
 from uopc.ir.interpret import interpreter, lockstep
 from uopc.ir.text.printer import parse, print_graph
 from uopc.passes.contract import Context
-from uopc.passes.pass_manager import run_pass
+from uopc.passes.pass_manager import kernel_costs, run_pass
 from uopc.passes.sharding import MeshLayout
 from uopc.target import gpu_target
 
@@ -63,6 +63,7 @@ class Setting:
 
     optimize: bool = True
     threads: int = 1
+    cost: bool = True  # passes may ask what kernels cost: on a CPU, one device
     device: str = ""
     cpu: str = "x86-64-v3"
     features: str = ""  # more than the named CPU has, as amx-tile+amx-int8
@@ -95,6 +96,8 @@ class Setting:
         made.options = Options(dot_products=self.dots, trim_stores=True)
         made.sharding = MeshLayout(self.made_mesh(), bucket=self.bucket) if self.mesh else None
         made.devices = tuple(self.devices.split("+")) if self.devices else made.devices
+        if self.cost and self.optimize and not gpu and len(made.devices) == 1:
+            made.cost = kernel_costs(made)
         return made
 
     def made_mesh(self):
