@@ -92,6 +92,18 @@ def test_each_compiler_takes_it_without_a_warning(command: list[str], written: P
         assert done.returncode == 0, done.stderr[:2000]
 
 
+@pytest.mark.skipif(not IS_X86 or CC is None, reason="there is no compiler for x86-64")
+@pytest.mark.parametrize("dtype", (dtypes.int64, dtypes.float32, dtypes.float64), ids=str)
+def test_no_pointer_lies_outside_of_the_storage(dtype: dtypes.DType, tmp_path: Path) -> None:
+    """A part of a CAT is read by a mask that leaves out lanes before its first element."""
+    x = uopc.param("x", (5,), dtype)
+    graph = {"y": uopc.cat(x, uopc.constant(np.arange(7, 12)).cast(dtype))}
+    uopc.export(graph, tmp_path / "f", kind="c", target="x86-64-v3")
+    assert "uopc_load_" in (tmp_path / "f.c").read_text()
+    command = [str(CC), "-O3", "-march=x86-64-v3", *STRICT, "-c", "f.c", "-o", "/dev/null"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+
+
 @needs_a_compiler
 @pytest.mark.parametrize("flags", [(), ("-std=gnu17", "-march=native"), ("-x", "c++")], ids=str)
 def test_the_bits_do_not_depend_on_the_standard(flags: tuple[str, ...], written: Path) -> None:

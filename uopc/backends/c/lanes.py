@@ -145,9 +145,9 @@ def numbers(e: VectorKernelText, u: UOp, t: DType) -> str:
 
 # ---------------------------------------------------------------- memory
 def _address(place: str) -> str:
-    """The address of an element, which need not be inside of the storage."""
+    """The storage and the index of an element, which need not be inside of the storage."""
     base, _, index = place.partition("[")
-    return f"{base} + {inside(index[:-1])}"
+    return f"{base}, {index[:-1]}"
 
 
 def _stored(t: DType) -> DType:

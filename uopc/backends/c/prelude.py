@@ -313,7 +313,8 @@ class Prelude:
         )  # fmt: skip
 
     def masked(self, t: DType, is_store: bool) -> str:
-        """The name of a function that reads or writes the lanes of a vector that a mask has."""
+        """The name of a function that reads or writes the lanes of a vector that a mask has. No
+        pointer to the first lane is made of the storage, because that lane may be outside of it."""
         shape, mask = self.vector(t), self.vector(mask_of(t))
         element, count = memory_type(t.scalar), t.lanes
         bits, name = t.scalar.bits, f"uopc_{'store' if is_store else 'load'}_{shape}_{t.lanes}"
@@ -321,27 +322,28 @@ class Prelude:
         if bits in _LETTER and count == held(t) and count * bits in (128, 256):
             real = self.vector((dtypes.float32 if bits == 32 else dtypes.float64).vec(count))
             whole = "int" if bits == 32 else "long long"
-            word = "store" if is_store else "load"
+            word, const = ("store", "") if is_store else ("load", "const ")
             call = f"__builtin_ia32_mask{word}p{_LETTER[bits]}{_WIDE[count * bits]}"
             lanes = f"__attribute__((vector_size({count * bits // 8})))"
             lines = [f"#if defined(__AVX__) && __has_builtin({call})",
-                     f"    typedef {whole} lanes {lanes};"]  # fmt: skip
+                     f"    typedef {whole} lanes {lanes};",
+                     f"    {const}{real} *at = ({const}{real} *)((uintptr_t)base"
+                     f" + (uintptr_t)first * {bits // 8}u);"]  # fmt: skip
             if is_store:
-                lines.append(f"    {call}(({real} *)(void *)at, (lanes)mask, ({real})x);")
+                lines.append(f"    {call}(at, (lanes)mask, ({real})x);")
             else:
-                place = f"(const {real} *)(const void *)at"
-                lines.append(f"    return ({shape}){call}({place}, (lanes)mask);")
+                lines.append(f"    return ({shape}){call}(at, (lanes)mask);")
             lines.append("#else")
         if is_store:
             for i in range(count):
-                lines += [f"    if (mask[{i}]) {{", f"        at[{i}] = x[{i}];", "    }"]
+                lines += [f"    if (mask[{i}]) {{", f"        base[first + {i}] = x[{i}];", "    }"]
         else:
             lines.append(f"    {shape} x = {{0}};")
             for i in range(count):
-                lines += [f"    if (mask[{i}]) {{", f"        x[{i}] = at[{i}];", "    }"]
+                lines += [f"    if (mask[{i}]) {{", f"        x[{i}] = base[first + {i}];", "    }"]
             lines.append("    return x;")
         lines += ["#endif"] if lines[0].startswith("#if") else []
-        given = f"{'' if is_store else 'const '}{element} *at, {mask} mask"
+        given = f"{'' if is_store else 'const '}{element} *base, int64_t first, {mask} mask"
         given += f", {shape} x" if is_store else ""
         return self._function(name, "void" if is_store else shape, given, lambda: "\n".join(lines))
 
