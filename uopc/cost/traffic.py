@@ -184,20 +184,24 @@ class _Crossing:
             while common < min(len(path), len(theirs)) and path[common] == theirs[common]:
                 common += 1
             miss = missing(self._shares[path[common - 1]]) if common else self._between
-            if miss < least and self._overlap(r, path[common:], other, theirs[common:]):
-                least = miss
+            if miss < least:
+                beyond = self._beyond(r, path[common:], other, theirs[common:])
+                least = min(least, max(miss, beyond))
         self._earlier[r.storage].append(r)
         return least
 
-    def _overlap(
+    def _beyond(
         self, r: Reference, inside: tuple[int, ...], other: Reference, theirs: tuple[int, ...]
-    ) -> bool:
-        """True if most elements that one of two references touches in some loops are those of the
-        other."""
+    ) -> float:
+        """The share of a reference's lines in some loops that are not another's: none if most
+        elements that one of them touches are those of the other. Neighbours have one in common."""
         low, high = self._extent(r, inside)
         first, last = self._extent(other, theirs)
         both = min(high, last) - max(low, first) + 1
-        return both >= 0.5 * min(high - low + 1, last - first + 1)
+        if both >= 0.5 * min(high - low + 1, last - first + 1):
+            return 0.0
+        own = (high - low + 1) * r.item / self.cache.line
+        return own / max(1.0, own + 0.5) if 1 - both < self.cache.line / r.item else 1.0
 
     def _extent(self, r: Reference, loops: tuple[int, ...]) -> tuple[float, float]:
         """The first and the last element that a reference touches in some loops."""

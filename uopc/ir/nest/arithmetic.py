@@ -8,7 +8,8 @@ from uopc.ir.core.uop import UOp
 
 MULTIPLICATIONS = frozenset((Ops.MUL, Ops.MULACC))
 DIVISIONS = frozenset((Ops.FDIV, Ops.RECIPROCAL, Ops.SQRT))
-# Fewest sums of a loop whose chains hide each other's latency, of 4 to 6 cycles.
+LATENCY, SPILL = 4.0, 1.4  # cycles of a multiply-add, and of a value without a register
+# Fewest sums of a loop whose chains hide each other's latency, of two multiply-adds a cycle.
 SIDE_BY_SIDE = 8
 
 
@@ -38,8 +39,18 @@ def is_function(u: UOp) -> bool:
 
 def is_shared(sums: int, copies: int, registers: int) -> bool:
     """True if the copies of a sum of products are added to one accumulator: `sums` beside each
-    other hide their latency, and there are too few registers for all copies."""
-    return sums >= SIDE_BY_SIDE and 2 * sums * copies >= registers
+    other hide their latency, or waiting is cheaper than to spill, and there are too few registers
+    for all copies."""
+    spilled = max(0.0, sums * copies - registers)
+    waits = LATENCY * copies
+    return 2 * sums * copies >= registers and waits <= sums * copies / 2 + SPILL * spilled
+
+
+def is_chained(sums: int) -> bool:
+    """True if the products of a sum that no loop carries are added one after the other, not in
+    pairs: half as many sums as a loop needs hide their latency, since those of the next iteration
+    begin before."""
+    return 2 * sums >= SIDE_BY_SIDE
 
 
 def chain(u: UOp) -> Chain:

@@ -32,7 +32,7 @@ from uopc.ir.core import dtypes, ranges, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.ir.nest.arithmetic import is_shared
+from uopc.ir.nest.arithmetic import SIDE_BY_SIDE, is_chained, is_shared
 from uopc.passes.analysis.lanes import splat
 from uopc.passes.analysis.loops import combined, ended
 from uopc.passes.contract import Context
@@ -207,21 +207,24 @@ class _Expansion:
         """The result of a REDUCE whose body has copies, each with its own accumulator, or with one
         for all.
         """
-        if loops and self._shares_accumulator(u, bodies):
+        if self._shares_accumulator(u, bodies, bool(loops)):
             bodies = [_added(bodies)]
         if loops:
             bodies = [intern(Ops.REDUCE, b.dtype, (b, *loops), u.arg) for b in bodies]
         return combined(Op.by_name(u.arg.op), bodies)
 
-    def _shares_accumulator(self, u: UOp, bodies: list[UOp]) -> bool:
-        """True if the copies of a sum of products are added to one accumulator: other sums already
-        give a GPU's thread enough work, or leave a CPU too few registers."""
+    def _shares_accumulator(self, u: UOp, bodies: list[UOp], loops: bool) -> bool:
+        """True if the copies of a sum of products are added to one accumulator, or one after the
+        other without `loops`: other sums already give a GPU's thread enough work, or leave a CPU
+        too few registers."""
         if u.arg.op != "add" or any([b.op is not Ops.MUL for b in bodies]):
             return False
         target = self.context.target
         kinds = _COPIED if target.gpu is None else (*_COPIED, "lane")
         beside = math.prod([ranges.length(r) for r in ranges.ranges(u) if r.arg.kind in kinds])
-        return is_shared(beside, len(bodies), 0 if target.gpu is not None else target.registers)
+        if target.gpu is not None:
+            return loops and beside >= SIDE_BY_SIDE
+        return is_shared(beside, len(bodies), target.registers) if loops else is_chained(beside)
 
     def _in_words(self, u: UOp, bodies: list[UOp], lanes: int) -> list[Sums | None]:
         """The bodies of a sum along lanes, with neighbours added up; None if they are no products

@@ -190,9 +190,9 @@ def test_a_large_tile_is_in_scratch_memory():
 
 
 REFUSED = [
-    (lambda: matmul(3, 4, 5, False)[0], Opt("PACK", 0, 2), "below 2, the number of operands"),
+    (lambda: matmul(3, 4, 5, False)[0], Opt("PACK", 0, 4), "below 2, the number of operands"),
     (lambda: matmul(3, 4, 5, False)[0], Opt("PACK", 2, 0), "the same in all iterations"),
-    (lambda: uopc.param("a", (3, 4)).sum(axis=1) * 2.0, Opt("PACK", 0, 1), "below 1, the number"),
+    (lambda: uopc.param("a", (3, 4)).sum(axis=1) * 2.0, Opt("PACK", 0, 2), "below 1, the number"),
     (
         lambda: matmul(3, uopc.variable("k", 1, 9), 5, False)[0], Opt("PACK", 0, 1),
         "the length of a loop inside is not known",

@@ -500,42 +500,6 @@ def test_rows_of_any_length_are_computed_in_vectors(m, k, target):
     np.testing.assert_allclose(program(a, b), e / e.sum(axis=1, keepdims=True) @ b, atol=1e-5)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.data())
-def test_each_channel_on_its_own(data):
-    """Windows of many taps that share their weights: sums in a tile of registers."""
-    draw = data.draw
-    channels, window = draw(st.integers(1, 3)), draw(st.sampled_from([5, 6, 7, 9]))
-    stride, dilation = draw(st.integers(1, 2)), draw(st.integers(1, 2))
-    pad = draw(st.integers(0, 4))
-    least = dilation * (window - 1) + 1
-    rows, columns = (draw(st.integers(least, least + 40)) for _ in "xy")
-    x, w = numbers(2, channels, rows, columns), numbers(channels, 1, window, window)
-    spread = np.zeros((channels, 1, least, least), w.dtype)
-    spread[:, :, ::dilation, ::dilation] = w
-    graph = uopc.param("x", x.shape).conv2d(
-        uopc.param("w", w.shape), None, stride, pad, dilation, channels
-    )
-    wanted = plain_conv(x, spread, stride, pad, channels)
-    check(graph, [x, w], wanted, draw(st.sampled_from([1, 2])), draw(st.sampled_from(TARGETS)))
-
-
-@pytest.mark.parametrize(
-    ("size", "window", "stride", "tiled"),
-    [(56, 7, 1, True), (28, 5, 1, True), (56, 3, 1, False), (56, 5, 2, True), (14, 5, 2, False)],
-)
-@pytest.mark.few(3)
-def test_windows_that_share_their_weights(size, window, stride, tiled):
-    """Tiles of sums, with a loop over taps, where these are many and elements are read often."""
-    x, w = uopc.param("x", (1, 4, size, size)), uopc.param("w", (4, 1, window, window))
-    graph = x.conv2d(w, None, stride, window // 2, 1, 4)
-    for target in (*TARGETS, "x86-64-v4"):
-        with uopc.options(target_cpu=target):
-            (kernel,) = lower_only(graph, threads=1).kernels
-        chosen = {o.op for o in kernel.arg.opts}
-        assert ("PACK" in chosen) == tiled == ("UNROLL" not in chosen)
-
-
 def test_copies_of_what_is_unrolled_stay_few():
     """A convolution and that of a shortcut in one sum: its register tile has fewer rows."""
     rng = np.random.default_rng(1)

@@ -72,13 +72,15 @@ def operands(kernel: UOp) -> list[tuple[UOp, UOp]]:
 
 
 def pack(kernel: UOp, r: UOp, n: int) -> UOp:
-    """Compute operand n of the kernel's reduces into a tile before r; read the tile inside of r."""
+    """Compute operand n of the kernel's reduces into a tile before r; read the tile inside of r. n
+    plus the number of operands: sort elements that the innermost output loop reads apart."""
     choices = operands(kernel)
-    if not 0 <= n < len(choices):
+    if not 0 <= n < 2 * len(choices):
         raise Refused(
-            f"the operand must be below {len(choices)}, the number of operands of reduces"
+            f"the operand must be below {len(choices)}, the number of operands of reduces, or that "
+            "much above"
         )
-    value, reduce = choices[n]
+    value, reduce = choices[n % len(choices)]
     around = ranges.ranges(reduce) if r.arg.kind == "loop" else ranges.closed_ranges(reduce)
     if r not in around:
         raise Refused("the loop must be around the reduce of the operand")
@@ -91,7 +93,7 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("the operand is the same in all iterations of the loop")
     check_ahead(kernel, value)
     order = digits(value, inside, _of_tile(value, term(reduce)))
-    return _packed(kernel, value, order, r.arg.kind == "reduce")
+    return _packed(kernel, value, order, r.arg.kind == "reduce", n >= len(choices))
 
 
 def _of_tile(value: UOp, product: UOp) -> list[UOp]:
@@ -211,9 +213,9 @@ def _role(q: UOp) -> str:
 
 
 # ---------------------------------------------------------------- the tile
-def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
+def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool, in_phases: bool) -> UOp:
     """Fill a tile with the value, and read the tile in the value's place. With `in_banks` the
-    elements of a column lie in different banks of shared memory."""
+    elements of a column lie in different banks of shared memory; `in_phases`: see `_lanes`."""
     nest = next_nest(kernel)
     dims: list[int] = []
     fill: list[UOp] = []  # the index of the element to fill, one loop per dimension
@@ -221,8 +223,7 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
     guard = index_maps.true()
     moved: dict[UOp, UOp] = {}
     for d in order:
-        lanes = [(f, ranges.length(q)) for q, f in d.factors.items() if q.arg.kind == "lane"]
-        apart, width = lanes[0] if lanes else (1, 1)
+        apart, width = _lanes(d, in_phases and d is order[-1])
         count = -(-d.extent // (apart * width)) * width
         phase = _fill_loop(affine.const(apart), (nest, len(dims)))
         length = d.length
@@ -250,6 +251,16 @@ def _packed(kernel: UOp, value: UOp, order: list[Digit], in_banks: bool) -> UOp:
         dims[-1] += LINE // itemsize  # neighbouring rows begin in different sets of the cache
     tile = local_tile(kernel, value.dtype, dims, swizzle=row if swizzled else 0)
     return rebuild.rebuild(kernel, {value: tile.fill(fill, content).at(read)})
+
+
+def _lanes(d: Digit, in_phases: bool) -> tuple[int, int]:
+    """The elements between neighbouring lanes of a digit, and the number of lanes; 1 and 1 without
+    lanes. With `in_phases`, the elements between iterations of the digit's only output loop."""
+    lanes = [(f, ranges.length(q)) for q, f in d.factors.items() if q.arg.kind == "lane"]
+    around = [f for q, f in d.factors.items() if _role(q) == "around"]
+    if not lanes and in_phases and len(around) == 1:
+        return around[0], 1
+    return lanes[0] if lanes else (1, 1)
 
 
 def _fill_loop(length: UOp, axis: tuple[int, ...]) -> UOp:

@@ -141,7 +141,7 @@ def _contraction_of(k: Nest, u: UOp, lane: UOp, alive: int) -> LanedSum | None:
     p = _with_column(u, lane)
     if p is None:
         return None
-    rows = _longer(p.rows) or _window_rows(k, p, lane)
+    rows = _longer(p.rows)
     found = _laned(p, lane, rows[-1], alive) if rows else None
     return None if found is None or _is_along_the_sum(k, found) else found
 
@@ -161,21 +161,6 @@ def _laned(c: Contraction, lane: UOp, row: UOp, alive: int) -> LanedSum:
 def _longer(loops: Iterable[UOp]) -> list[UOp]:
     """The loops of more than one iteration."""
     return [r for r in loops if length_of(r) != 1]
-
-
-def _window_rows(k: Nest, p: Contraction, lane: UOp) -> list[UOp]:
-    """The other loop along which windows overlap, if each result has its own window and all results
-    have the same weights. Empty for few taps or few reads per element: copies are faster there."""
-    if trips(p.depth) < thresholds.LEAST_TAPS:
-        return []
-    seen = packing.windows(p.b)
-    rows = [r for r in k.outputs if r in seen and r is not lane and r not in ranges.ranges(p.a)]
-    if lane not in seen or len(rows) != 1:
-        return []
-    inside = [*p.depth, *rows, lane]
-    packed = math.prod([d.extent for d in packing.digits(p.b, inside)])
-    often = trips(inside) >= thresholds.LEAST_READS * packed
-    return rows if often else []
 
 
 def _is_along_the_sum(k: Nest, c: LanedSum) -> bool:

@@ -1,0 +1,96 @@
+"""Sums over windows that overlap: depthwise convolutions, pools and filters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
+
+import uopc
+from tests.machines import lowered_for, runnable
+from tests.reference import numbers
+
+TARGETS = runnable("", "x86-64-v3")
+
+
+def windows(x, taps, stride, pad, dilation, value=0):
+    """The windows of the last two dimensions, as two more dimensions."""
+    beside = [(0, 0)] * (x.ndim - 2) + [(n, n) for n in pad]
+    x = np.pad(x, beside, constant_values=value)
+    reach = [d * (k - 1) + 1 for k, d in zip(taps, dilation)]
+    seen = sliding_window_view(x, reach, (-2, -1))
+    return seen[..., :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_each_channel_on_its_own(data):
+    """Rows of any length, of one element and of no whole vector; several results of a channel."""
+    draw = data.draw
+    n, c, more = (draw(st.integers(low, 3)) for low in (0, 1, 1))
+    taps, pad = [[draw(st.integers(low, high)) for _ in "xy"] for low, high in ((1, 7), (0, 4))]
+    stride, dilation = [[draw(st.integers(1, most)) for _ in "xy"] for most in (3, 2)]
+    least = [max(1, d * (k - 1) + 1 - 2 * p) for k, p, d in zip(taps, pad, dilation)]
+    rows, columns = [draw(st.integers(m, m + 40)) for m in least]
+    dtype = draw(st.sampled_from(["float32", "float64", "int32"]))
+    x = numbers(n, c, rows, columns, dtype=dtype)
+    w = numbers(c * more, 1, *taps, dtype=dtype)
+    seen = windows(x, taps, stride, pad, dilation)
+    wanted = np.einsum("nchwij,cmij->ncmhw", seen, w.reshape(c, more, *taps))
+    graph = uopc.param("x", x.shape, dtype).conv2d(
+        uopc.param("w", w.shape, dtype), None, tuple(stride), tuple(pad), tuple(dilation), c
+    )
+    with uopc.options(target_cpu=draw(st.sampled_from(TARGETS))):
+        program = uopc.compile(graph, threads=draw(st.sampled_from([1, 2])), verify=True)
+    np.testing.assert_array_equal(program(x, w), wanted.reshape(n, c * more, *wanted.shape[3:]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("size", "taps", "stride", "pad"), [(21, 3, 2, 1), (20, 5, 1, 2)])
+def test_the_greatest_of_a_window(size, taps, stride, pad, target):
+    x = numbers(2, 3, size, size)
+    both = [[n] * 2 for n in (taps, stride, pad, 1)]
+    with uopc.options(target_cpu=target):
+        graph = uopc.param("x", x.shape).max_pool2d(taps, stride, pad)
+        made = uopc.compile(graph, threads=1, verify=True)(x)
+    np.testing.assert_array_equal(made, windows(x, *both, value=-np.inf).max((-2, -1)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("length", "taps"), [(40, 4), (300, 31)])
+def test_windows_of_one_dimension(length, taps, target):
+    """Several vectors take the place of rows."""
+    x, w = numbers(2, 8, length), numbers(8, 1, taps)
+    seen = sliding_window_view(np.pad(x, ((0, 0), (0, 0), (taps - 1, 0))), taps, 2)
+    padded = uopc.param("x", x.shape).pad(((0, 0), (0, 0), (taps - 1, 0)))
+    with uopc.options(target_cpu=target):
+        program = uopc.compile(padded.conv(uopc.param("w", w.shape), groups=8), threads=1)
+    np.testing.assert_array_equal(program(x, w), np.einsum("ncli,ci->ncl", seen, w[:, 0]))
+
+
+def opts(machine, size, taps, stride, pad):
+    x, w = uopc.param("x", (1, 64, size, size)), uopc.param("w", (64, 1, taps, taps))
+    stages = lowered_for(machine, x.conv2d(w, None, stride, pad, 1, 64), 1)
+    return [(o.op, o.arg) for k in stages.kernels for o in k.arg.opts or ()]
+
+
+@pytest.mark.parametrize(
+    ("size", "taps", "stride", "pad", "packed"),
+    [(28, 3, 1, 1, True), (30, 3, 1, 0, False), (57, 5, 2, 0, True), (56, 7, 1, 3, True)],
+)
+def test_rows_share_elements(size, taps, stride, pad, packed):
+    """Guarded and strided elements are packed; rows that read neighbours are read in place."""
+    made = opts("laptop", size, taps, stride, pad)
+    assert ("PACK" in [op for op, _ in made]) == packed
+    assert any(op == "UPCAST" and n >= 4 for op, n in made)
+
+
+def test_registers_decide_whether_all_taps_are_straight_code():
+    """25 weights and 4 sums fit 32 registers. Of 16, each row of taps is straight code."""
+    unrolled = [[op for op, _ in opts(name, 32, 5, 1, 0)].count("UNROLL") for name in MACHINES]
+    assert unrolled == [1, 2]
+
+
+MACHINES = ("laptop", "workstation")
