@@ -62,6 +62,12 @@ def resized(mark: Mark) -> UOp:
     return conv(x.expand(1, 24, 16, 2, 16, 2).reshape(1, 24, 32, 32), 24, "w")
 
 
+def repeated(mark: Mark) -> UOp:
+    """A product whose factor is an image with each element four times."""
+    x = mark(given("x", 1, 31, 20, 10).sin()).reshape(1, 31, 20, 1, 10, 1)
+    return conv(mark(x.expand(1, 31, 20, 2, 10, 2).reshape(1, 31, 40, 20)), 8, "w", 1)
+
+
 def product_of_functions(mark: Mark) -> UOp:
     y = mark((given("x", 100, 64) @ given("w", 64, 120)).tanh())
     return y.permute((1, 0)) @ given("v", 100, 60)
@@ -86,7 +92,8 @@ def joined(mark: Mark) -> UOp:
 
 
 GRAPHS = (
-    two_convolutions, squares, gated, head, resized, product_of_functions, distances, joined,
+    two_convolutions, squares, gated, head, resized, repeated, product_of_functions, distances,
+    joined,
 )  # fmt: skip
 
 

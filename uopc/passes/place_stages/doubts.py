@@ -2,8 +2,8 @@
 
 In doubt is the end of a sum's code if other loops read it than its own, if it would be computed
 several times, or if another sum is beside it; and a function that a read computes several times, if
-that is no factor of products, which a tile packs. Each may cost the kernel of its reader the tile,
-or be computed too often.
+that is no factor of products, which a tile packs; and a factor in which elements are repeated
+beside each other. Each may cost the kernel of its reader the tile, or be computed too often.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from uopc.cost.machine import MachineFacts
+from uopc.ir.builder import index_maps
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.passes.analysis.op_costs import LOAD
 from uopc.passes.place_stages import by_cycles, fusion_cost
 from uopc.passes.place_stages.demand import Demand
 from uopc.passes.place_stages.fusion_cost import StorageChoice
@@ -71,6 +73,21 @@ class Doubts:
             self.settled |= code
         without = "without" if stored else "with"
         return _agreed(usual, stored, f"its kernels are predicted to take longer {without} storage")
+
+    def repeated(self, u: UOp, demands: list[Demand], usual: StorageChoice) -> StorageChoice:
+        """The choice for a movement: elements that a RESHAPE repeats beside each other may be
+        stored for the products that read them."""
+        value = self.of[u]
+        if u.op is not Ops.RESHAPE or u.src[0].op is not Ops.EXPAND:
+            return usual
+        below = [d.moved(index_maps.source_index(u, d.index)[0], d.loops) for d in demands]
+        evaluations = sum([d.evaluations for d in below if d.packed and not d.is_affine])
+        if evaluations <= value.elements or evaluations * LOAD < LEAST_COST:
+            return usual
+        stored = self.asked.chosen.get(u, False)
+        taken = by_cycles.storing(value.elements * u.dtype.itemsize, self.asked.machine)
+        self.found[u] = by_cycles.Doubt({d.reader for d in demands}, stored, taken)
+        return _agreed(usual, stored, "its kernels are predicted to take longer without storage")
 
     def _is_in_doubt(self, u: UOp, demands: list[Demand], evaluations: float) -> bool:
         value, end = self.of[u], self.ends.get(u)

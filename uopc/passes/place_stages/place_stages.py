@@ -188,7 +188,7 @@ class _StagePlacement:
         demands = list((self.demands[u] if asked else self.demands.pop(u)).values())
         if u.op not in (Ops.AFTER, Ops.IOTA, Ops.VARIABLE) and not self.facts.of[u].partial:
             moves = (u.op.movement and not self._is_part(u)) or self._is_window(u)
-            choice = self._unravelled(demands) if moves else self._choose(u, demands)
+            choice = self._unravelled(u, demands) if moves else self._choose(u, demands)
             if self.explained:
                 self.notes[u] = choice
             if choice.stored:
@@ -214,12 +214,13 @@ class _StagePlacement:
             return False
         return self.facts.of[u].elements >= self.facts.of[u.src[0]].elements
 
-    def _unravelled(self, demands: list[Demand]) -> fusion_cost.StorageChoice:
+    def _unravelled(self, u: UOp, demands: list[Demand]) -> fusion_cost.StorageChoice:
         """Decide for a movement: it is only index arithmetic, unless its index has too many
         divisions."""
         deepest = max([lookup_tables.divisions(x) for d in demands for x in d.index], default=0)
         if deepest <= lookup_tables.MOST_DIVISIONS:
-            return fusion_cost.StorageChoice(False, "only an index")
+            choice = fusion_cost.StorageChoice(False, "only an index")
+            return choice if self.doubts is None else self.doubts.repeated(u, demands, choice)
         return fusion_cost.StorageChoice(True, "its index is {} divisions deep", (deepest,))
 
     def _choose(self, u: UOp, demands: list[Demand]) -> fusion_cost.StorageChoice:
