@@ -33,13 +33,13 @@ from uopc import UOp, target
 from uopc.backends.nvptx.ptxas import assemble
 from uopc.ir.core import storage
 from uopc.ir.core.ops import Ops
-from uopc.passes.optimize.schedule import gpu_thresholds
 
 # An H200: bytes a second of a copy; multiprocessors, and their clock; bytes that the L1 cache of
 # one gives in a clock, instructions that its schedulers issue; TFLOP/s of float32, and of tensor
 # cores at half precision.
 COPY_RATE, SMS, CLOCK, L1_BYTES, ISSUED = 4.3e12, 132, 1.755e9, 128, 4
 PLAIN_PEAK, TENSOR_PEAK = 67.0, 989.0
+H200 = target.GPUS["sm_90a"]
 MISS = 0.8e-6  # seconds from a load to its value, from memory that is busy: an assumption
 # Multiplications in a clock by type of the operands, beside those of 16 bits.
 TENSOR_PARTS = {"bf16": 1.0, "f16": 1.0, "tf32": 0.5, "s8": 2.0, "f64": 0.0625}
@@ -65,8 +65,8 @@ class Counts:
     def bounds(self, kind: str) -> dict[str, float]:
         """The least milliseconds by what limits them."""
         most = -(-self.blocks // SMS) / CLOCK * 1e3  # of a clock on the busiest multiprocessor
-        rate = gpu_thresholds.TENSOR_RATE * TENSOR_PARTS.get(kind, 1.0)
-        l2 = gpu_thresholds.L2_RATE * SMS * CLOCK
+        rate = H200.tensor_rate * TENSOR_PARTS.get(kind, 1.0)
+        l2 = H200.l2_rate * SMS * CLOCK
         return {
             "L1": self.asked / L1_BYTES * most,
             "issue": self.instructions / ISSUED * most,
@@ -84,7 +84,7 @@ def occupancy(gpu: target.Gpu, threads: int, registers: int, shared: int) -> flo
     blocks = min(blocks, gpu.blocks_per_multiprocessor)
     blocks = min(blocks, gpu.registers_per_multiprocessor // max(1, own))
     if shared:
-        own = shared + gpu_thresholds.BLOCK_SHARED
+        own = shared + gpu.reserved_shared
         blocks = min(blocks, gpu.shared_per_multiprocessor // own)
     return blocks * warps * gpu.warp / gpu.threads_per_multiprocessor
 

@@ -52,7 +52,7 @@ MACHINES = {
 def predicted(graph: uopc.UOp, target: Target, cores: int, sockets: int, threads: int) -> float:
     """The cycles of all launches of a graph that is lowered for so many threads."""
     before = detect.this_machine
-    detect.this_machine = lambda: target
+    detect.this_machine = lambda: target  # type: ignore[assignment]
     try:
         stages = lower_only(graph, threads=threads)
     finally:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from uopc.ir.core import dtypes
-from uopc.target import Core, Figures, Target, core_of
+from uopc.target import Core, Figures, Gpu, Target, core_of
 
 LINE = 64
 _MOST_ACCUMULATORS = 3  # as a power of two: more take the registers of what is added
@@ -92,6 +92,7 @@ class MachineFacts:
     torn: float = 75.0  # a part of a line that leaves for memory on its own
     seam: float = 900.0  # a line that is stored past the caches in part, the rest through them
     exposed: float = 0.25  # the share of the shorter of arithmetic and traffic that is not hidden
+    gpu: Gpu | None = None  # the facts of a GPU, of which this is a multiprocessor's thread
     cores: int = 1
     sockets: int = 1  # each with a last cache and memory
     wake: float = 1_000.0  # until threads that wait have begun and ended
@@ -160,7 +161,7 @@ def machine_of(target: Target, cores: int = 1, sockets: int = 1) -> MachineFacts
         divide64_bytes=f.divide64_bytes, issue=core.issue, loads=core.loads, stores=core.stores,
         insert=f.insert, window=core.window, decode=core.decode, enter=f.enter,
         mispredict=core.mispredict, wake=f.wake * f.clock, parked=_parked(f),
-        shared_bytes=f.shared_bytes, cores=cores, sockets=sockets,
+        shared_bytes=f.shared_bytes, gpu=target.gpu, cores=cores, sockets=sockets,
     )  # fmt: skip
 
 

@@ -1,4 +1,9 @@
-"""The time that a program will take on a machine: its work by rates, and its exchanges."""
+"""The time that a program will take on a machine: its work by rates, and its exchanges.
+
+A roofline, on purpose: predictions promise a fifth, and the cycles of `uopc/cost`, which order the
+schedules of a kernel, are 0.6 to 1.7 times the measured ones. The `Machine` of exchanges has the
+rates that a caller gives or measures, and may be another one than the machine that compiles.
+"""
 
 from __future__ import annotations
 

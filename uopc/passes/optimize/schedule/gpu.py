@@ -230,7 +230,7 @@ def _block_size(
     little = beside >= gpu_thresholds.LITTLE * max(lengths)
     each = gpu_thresholds.EACH_AGAIN if little else gpu_thresholds.EACH
     least = min(lengths) // (wide * each)
-    return max(gpu_thresholds.WARP, fitting(max(gpu_thresholds.BLOCK, most), least))
+    return max(s.gpu.warp, fitting(max(gpu_thresholds.BLOCK, most), least))
 
 
 def _share_loops_beside(s: GpuScheduler) -> None:
@@ -359,7 +359,7 @@ def _share_outputs(s: GpuScheduler) -> None:
     if not shared:
         _widen_reduces(s, k)
         _widen_output(s, k, k.outputs)
-    _fill_block(s, gpu_thresholds.WARP if shared else gpu_thresholds.BLOCK, _loops(s.nest))
+    _fill_block(s, s.gpu.warp if shared else gpu_thresholds.BLOCK, _loops(s.nest))
 
 
 def _column(k: Nest) -> UOp | None:
@@ -433,7 +433,7 @@ def _share_rows(s: GpuScheduler, k: Nest) -> bool:
     rows, wanted = _rows_to_share(s, k)
     if rows is None or wanted < 2:
         return False
-    if _runs(k.outputs) // (s.lanes * gpu_thresholds.WARP) >= s.gpu.multiprocessors:
+    if _runs(k.outputs) // (s.lanes * s.gpu.warp) >= s.gpu.multiprocessors:
         _widen_output(s, k, k.outputs)
     if not s.attempt("GROUPTOP", rows, fitting(gpu_thresholds.MOST_APART, wanted)):
         return False

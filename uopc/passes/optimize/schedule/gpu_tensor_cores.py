@@ -97,7 +97,7 @@ def choose(s: Scheduler) -> bool:
 
 def _amounts(s: Scheduler) -> list[int]:
     """The amounts of TC to try: exact tiles, the largest if the GPU has them, then rounded ones."""
-    exact = tensor_tiling.LARGEST if s.gpu.version >= gpu_thresholds.LARGE_TILES else 0
+    exact = tensor_tiling.LARGEST if s.gpu.has_large_tiles else 0
     return [exact, *[tensor_tiling.ROUNDED] * s.context.options.tf32]
 
 
@@ -114,8 +114,8 @@ def _costs(s: Scheduler, tile: Tile, loops: list[UOp]) -> list[tuple[float, Warp
         blocks = around * (padded[0] // down) * (padded[1] // across)
         if b.on_outer_columns:
             blocks, across = blocks // b.warps_across, across * b.warps_across
-        rate = gpu_thresholds.TENSOR_RATE * 2 / itemsize
-        read = (down + across) * itemsize / gpu_thresholds.L2_RATE
+        rate = s.gpu.tensor_rate * 2 / itemsize
+        read = (down + across) * itemsize / s.gpu.l2_rate
         step = max(down * across / rate, read) * -(-blocks // gpu.multiprocessors)
         return float(step * padded[2] / lengths[2])
 

@@ -12,7 +12,6 @@ from uopc.target import Gpu
 
 # Blocks of threads
 BLOCK           = row(256,    "threads",            "a block of independent threads: eight warps hide latency",                     "GPU blocks")
-WARP            = row(32,     "threads",            "neighbours that read or write together: a line of 128 bytes of float32",       "GPU blocks")
 LEAST_BLOCKS    = row(4,      "blocks per SM",      "fewest blocks for which rows go together in a block",                          "GPU blocks")
 LANE_NODES      = row(512,    "nodes",              "most nodes of all lanes of an output: more is limited by arithmetic",          "GPU copies")
 WHOLE_UNROLL    = row(16,     "iterations",         "most iterations, of all reduces together, that become straight code",          "GPU windows")
@@ -39,12 +38,8 @@ SLICE_PRODUCTS  = row(1024,   "products",           "most of a thread in the str
 SLICES          = row(2,      "slices",             "of each factor in shared memory: one is read, the next is on its way",         "GPU matmul")
 BUSY            = row(128,    "threads",            "fewest on a multiprocessor that hide the latency of sums and shared memory",   "GPU matmul")
 FACTOR          = row(2.0,    "sums",               "that take as long as a factor from shared memory",                             "GPU matmul")
-LARGE_TILES     = row(90,     "architecture",       "first whose tensor cores multiply 16 rows of float64, twice as fast as 8",     "GPU matmul")
-TENSOR_RATE     = row(1290.0, "products per clock", "of 16-bit numbers by mma.sync in an SM, assumed",                              "GPU matmul")
-L2_RATE         = row(50.0,   "bytes per clock",    "that each SM gets of L2 where all read",                                       "GPU matmul")
 MOST_PADDING    = row(4.0,    "factor",             "most growth of a product's loops to fill the tiles of a block",                "GPU matmul")
 OTHER_REGISTERS = row(48,     "registers",          "of a thread beside sums and factors: addresses, counters, loads",              "GPU matmul")
-BLOCK_SHARED    = row(1024,   "bytes",              "shared memory of a block beside its own",                                      "GPU matmul")
 ACCESS_BYTES    = row(16,     "bytes",              "an access of a thread that fills a tile",                                      "GPU matmul")
 
 
@@ -57,4 +52,4 @@ def shared_room(gpu: Gpu, threads: int) -> int:
     """The most shared memory per block while registers still limit the blocks per SM."""
     own = threads * (gpu.registers_per_thread + 1)
     blocks = max(1, gpu.registers_per_multiprocessor // own)
-    return min(gpu.shared_per_block, gpu.shared_per_multiprocessor // blocks - BLOCK_SHARED)
+    return min(gpu.shared_per_block, gpu.shared_per_multiprocessor // blocks - gpu.reserved_shared)

@@ -62,8 +62,8 @@ class Scheduler:
     @property
     def gpu(self) -> Gpu:
         """The described GPU, in a schedule for a GPU."""
-        assert self.target.gpu is not None
-        return self.target.gpu
+        assert self.machine.gpu is not None
+        return self.machine.gpu
 
     @property
     def nest(self) -> Nest:
