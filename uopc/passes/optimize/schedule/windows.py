@@ -45,10 +45,13 @@ class _Windows(NamedTuple):
 def choose(s: Scheduler) -> bool:
     """Schedule sums over windows. Return False, with nothing applied, for any other kernel."""
     found = _find(s.nest, packing.operands(s.kernel))
-    if found is None or not s.pick("windows", True, False):
+    if found is None:
         return False
     before, row = s.state, found.row
-    if not _pack(s, found, _block(s, found)):
+    at, is_near = _block(s, found)
+    # Rows that share what the nearest cache holds need no comparison.
+    chosen = (row is not None and is_near) or s.pick("windows", True, False)
+    if not chosen or not _pack(s, found, at):
         s.state = before
         return False
     taps, width = list(found.taps), s.target.lanes(s.nest.element_bits)
@@ -102,11 +105,11 @@ def _rows(row: UOp, most: int) -> int:
     return next((n for n in range(most, most // 2, -1) if length % n == 0), most)
 
 
-def _block(s: Scheduler, found: _Windows) -> UOp:
+def _block(s: Scheduler, found: _Windows) -> tuple[UOp, bool]:
     """The loop before which to pack: the rows that the nearest cache holds, if it cannot hold all
-    rows and some are packed. A block has at least four times the rows that the next block packs
-    again."""
-    row, size, again = found.lane if found.row is None else found.row, 1, 0
+    rows and some are packed; True if the cache holds these. A block has at least four times the
+    rows that the next block packs again."""
+    row, size, again = found.lane if found.row is None else found.row, 0, 0
     length = length_of(row) or 1
     inside = sorted({*found.taps, row, found.lane}, key=lambda r: r.arg.axis)
     for n in found.elements:
@@ -115,9 +118,11 @@ def _block(s: Scheduler, found: _Windows) -> UOp:
             digits = packing.digits(v, inside)
             size += v.dtype.itemsize * math.prod([d.extent for d in digits])
             again = max([d.extent // d.factors[row] - length for d in digits if row in d.factors])
-    most = max(length * s.target.l1_bytes // (2 * size), 4 * again)
+    most = max(length * s.target.l1_bytes // (2 * max(1, size)), 4 * again)
     n = next((n for n in range(min(length, most), 0, -1) if length % n == 0), 1)
-    return s.inner(row) if 1 < n < length and s.attempt("TILE", row, n) else found.at
+    is_cut = 1 < n < length and s.attempt("TILE", row, n)
+    rows = n if is_cut else length
+    return s.inner(row) if is_cut else found.at, rows * size <= length * s.target.l1_bytes
 
 
 def _is_in_place(k: Nest, v: UOp, lane: UOp) -> bool:
