@@ -309,11 +309,14 @@ def page(records: list[Measured]) -> Iterator[str]:
     yield from PAGE.splitlines()
     yield ""
     figures = machine_of(backend_of("cpu").target("cpu", ""))
-    yield f"{host.cpu}, vectors of {host.vector_bits} bits, presumed at {figures.clock:.1f} GHz."
+    yield (
+        f"{host.cpu}, vectors of {host.vector_bits} bits, presumed at {figures.clock:.1f} GHz;"
+        f" load {os.getloadavg()[0]:.1f}."
+    )
     yield from report(records)
 
 
-PAGE = """Made by `python benchmarks/cost.py --page docs/lab/cost_measured.md`; the model is in
+PAGE = """Made by `python benchmarks/cost.py --realtime --page docs/lab/cost_measured.md`; the model is in
 [cost.md](cost.md). `uopc cost --random N` measures other drawn shapes, `uopc cost FILE --measure`
 a file.
 
