@@ -316,9 +316,9 @@ def page(records: list[Measured]) -> Iterator[str]:
     yield from report(records)
 
 
-PAGE = """Made by `python benchmarks/cost.py --realtime --page docs/lab/cost_measured.md`; the model is in
-[cost.md](cost.md). `uopc cost --random N` measures other drawn shapes, `uopc cost FILE --measure`
-a file.
+PAGE = """Made by `python benchmarks/cost.py --realtime --page docs/lab/cost_measured.md`. The model
+is in [cost.md](cost.md). `uopc cost --random N` measures other drawn shapes, `uopc cost FILE
+--measure` a file.
 
 A kernel runs with the list of the schedule and neighbours of that list (in the corpus: the recorded
 lists), in turns, on one thread; the least time counts. Lists that are predicted to take six times
