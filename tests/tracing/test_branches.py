@@ -90,3 +90,12 @@ def test_select_refuses() -> None:
         unp.select([x], [x])
     with pytest.raises(TypeError, match="select"):
         unp.select([x == 0], [9], x)
+
+
+@pytest.mark.parametrize("call", (
+    lambda x: uopc.cond(True, 1, 2, x), lambda x: uopc.cond(x.sum() > 0, len, 2, x),
+    lambda x: uopc.switch(0, [2], x),
+))  # fmt: skip
+def test_a_branch_that_is_no_function_is_refused(call) -> None:
+    with pytest.raises(uopc.errors.UserTypeError, match=r"expected functions, got [12]"):
+        call(uopc.param("x", (3,)))

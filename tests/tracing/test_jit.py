@@ -391,6 +391,14 @@ def test_a_call_that_fails_does_not_change_the_function() -> None:
     np.testing.assert_array_equal(f(X, Y), X + Y)
 
 
+@pytest.mark.parametrize("name", ("stats", "report", "kernels"))
+def test_what_a_program_has_is_named_there(name: str) -> None:
+    f = uopc.jit(lambda x: x + 42)
+    assert hasattr(f.program(X), name)
+    with pytest.raises(AttributeError, match=rf"write <lambda>\.program\(\*args\)\.{name}"):
+        getattr(f, name)
+
+
 # ---------------------------------------------------------------- cost
 def test_programs_are_forgotten_with_their_function() -> None:
     f = uopc.jit(lambda x: x + 41)

@@ -27,13 +27,15 @@ def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> 
     must give arrays of the same shapes and dtypes, in the same containers. If the predicate is a
     bool of Python or NumPy, only the chosen function is called. Derivatives are those of the chosen
     function, even if the derivatives of the other function are infinite. UserTypeError unless the
-    predicate is one bool, UserError if the results differ in shapes, dtypes or containers.
+    predicate is one bool and both functions are callable, UserError if the results differ in
+    shapes, dtypes or containers.
 
     Examples:
         >>> f = uopc.jit(lambda x: uopc.cond(x.sum() > 0, lambda x: x, lambda x: -x, x))
         >>> f(np.array([1.0, -3.0]))
         array([-1.,  3.])
     """
+    _check_functions("cond", (true_fun, false_fun))
     if isinstance(pred, (bool, np.bool_)):
         return (true_fun if pred else false_fun)(*operands)
     which = uop_of(pred, "cond")
@@ -55,8 +57,7 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
         (array([2., 3.]), array([4., 9.]))
     """
     functions = checks.sequence("switch", "branches", branches)
-    if wrong := [f for f in functions if not callable(f)]:
-        raise UserTypeError(f"switch: expected functions, got {wrong[0]!r}")
+    _check_functions("switch", functions)
     if not functions:
         raise UserError("switch: there are no branches")
     if isinstance(index, (int, np.integer)) and not isinstance(index, bool):
@@ -67,6 +68,11 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
     if len(functions) == 1:
         return functions[0](*operands)
     return _traced("switch", index, which, functions, operands)
+
+
+def _check_functions(who: str, functions: Sequence[Any]) -> None:
+    if wrong := [f for f in functions if not callable(f)]:
+        raise UserTypeError(f"{who}: expected functions, got {wrong[0]!r}")
 
 
 def _traced(

@@ -162,7 +162,7 @@ class Jitted:
         return f"<uopc.jit of {self._name}{self._signature}, {count}>"
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or not hasattr(Program, name):
+        if name.startswith("_") or not (hasattr(Program, name) or name == "stats"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         own = vars(self).get("_name", "f")
         raise AttributeError(
