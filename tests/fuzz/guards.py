@@ -79,16 +79,15 @@ class _GuardedNumpy:
 
 def guard_programs() -> None:
     """From now on in this process: guard pages around what programs own, and results."""
-    if runner.map_private is not _arena:
-        address = runner.address_of
-        runner.map_private = _arena  # type: ignore[assignment]
-        runner.address_of = lambda m: m.address if isinstance(m, Region) else address(m)
+    if runner._scratch is not _scratch:
+        runner._scratch = _scratch  # type: ignore[assignment]
         runner.np = _GuardedNumpy()  # type: ignore[assignment]
         Artifact.plan_for = _plan  # type: ignore[method-assign]
 
 
-def _arena(nbytes: int) -> Region:
-    return Region(nbytes, align=64)
+def _scratch(nbytes: int) -> tuple[int, Region]:
+    region = Region(nbytes, align=64)
+    return region.address, region
 
 
 _plan_for = Artifact.plan_for
