@@ -112,7 +112,8 @@ def _curve(how: int, np: Any, a: Any, b: Any) -> Any:
     """Functions with ties, zeros and corners of one or two values; all stay small."""
     formulas: list[Callable[[], Any]] = [
         lambda: np.sin(a) + b * 0.3, lambda: np.tanh(a * b), lambda: a * b * 0.5,
-        lambda: np.maximum(a, b) * 0.7, lambda: np.minimum(a, b * 0.5), lambda: np.abs(a) * 0.5 + b,
+        lambda: np.maximum(a, b) * 0.7, lambda: np.minimum(a, b * 0.5),
+        lambda: np.maximum(a, -a) * 0.5 + b,  # abs, whose derivative at 0 is 1 in JAX, 0 here
         lambda: np.logaddexp(a, b) * 0.5, lambda: np.sinc(a) - b * 0.4,
         lambda: np.where(a > b, a * 0.5, b * b), lambda: np.sqrt(a * a + 0.3),
         lambda: a * np.max(b) * 0.5, lambda: np.expm1(a * 0.5) * np.cos(b),
