@@ -46,6 +46,14 @@ class CacheLevel(NamedTuple):
         """The sets that hold elements `step` bytes apart, however many."""
         return max(1, self.period // math.gcd(step, self.period))
 
+    def sets_of(self, count: float, step: int) -> float:
+        """The sets that hold lines of `count` elements `step` bytes apart. Where the step is near a
+        period, neighbouring elements are in the same set, or in the next."""
+        beyond = step % self.period
+        apart = min(beyond, self.period - beyond)
+        most = min(self.sets(step), self.period // self.line)
+        return max(1.0, min(most, count * apart / self.line, count))
+
     def is_crowded(self, count: int, step: int) -> bool:
         """True if elements `step` bytes apart need more lines than their sets have."""
         return count > self.ways * self.sets(step)

@@ -169,7 +169,7 @@ class _Crossing:
         cache, lines = self.cache, self._lines(r, dims)
         share = lines.total * cache.line / cache.nbytes
         for n, step in lines.rows:
-            sets = n if step % cache.line else cache.sets(step)
+            sets = cache.sets_of(n, step)
             if sets < n:
                 share = max(share, n / sets / cache.ways)
         return share

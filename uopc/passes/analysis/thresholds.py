@@ -47,11 +47,9 @@ VECTORS_OF_A_FUNCTION   = row(4,       "vectors",        "most vectors of a func
 
 # Loops cut in parts
 RUNS_OF_A_NODE          = row(8,       "runs",           "each node of the parts must run at least this often",                             "96 movement ops")
-LEAST_BLOCKS            = row(4,       "blocks",         "least length of a loop that SPLIT_AT cuts",                                       "triangles")
 CHUNK_PARTS             = row(8,       "parts",          "a part of a thread's chunk may be this fraction of it before it is cut again",    "prefix sums")
 CUT_GROWTH              = row(1.25,    "factor",         "most growth of the code by cuts of a loop that runs seldom",                      "wavelet")
 SPECIALISED             = row(16,      "nodes",          "least gain, per iteration, of cutting a loop of a GPU at guards",                 "GPU guards")
-LEAST_MIDDLE            = row(16,      "iterations",     "least length of the middle part, which has no guards",                            "short pads")
 
 # Register tiles: the cost model of `register_tiles.py`
 TILE_ROWS               = row(4,       "rows",           "accumulators down a tile of a reduce that is no contraction",                     "distances")
@@ -80,8 +78,7 @@ DOT_ROWS                = row(8,       "rows",           "sums along lanes side 
 LEAST_ROWS_OF_WORDS     = row(32,      "rows",           "fewest rows of such sums for which the operand is packed in the order of words",  "matrix times vector")
 
 # Streams: reads that neighbouring iterations share
-TILE_OF_ROWS            = row(8,       "rows",           "rows of a stencil that share a tile of its producer",                             "stencils of functions")
-SHARED_ROWS             = row(8,       "rows",           "rows of a stencil side by side",                                                  "unsharp mask")
+SHARED_ROWS             = row(8,       "rows",           "rows of a stencil side by side, and rows that share a tile of its producer",      "unsharp mask")
 MOST_SHARED             = row(1024,    "nodes",          "most nodes of such copies",                                                       "unsharp mask")
 HOISTED                 = row(32,      "vectors",        "longest row that becomes copies, so that its constants are computed once",        "batch norm")
 HOISTED_ROWS            = row(4,       "rows",           "rows side by side where the row is longer",                                       "batch norm")
@@ -94,7 +91,6 @@ STREAMED_SHARE          = row(2,       "last cache / n", "least output that goes
 
 # Sums in memory
 SUMMED                  = row(8,       "rows",           "rows of the array added at a time",                                               "sums in memory")
-LEAST_SUMMED            = row(32,      "rows",           "fewest rows of the array",                                                        "sums in memory")
 MOST_SUMMED_ROWS        = row(8,       "rows",           "most rows of the result",                                                         "sums in memory")
 SUMMED_SHARE            = row(16,      "L2 / n",         "block of the operands of a long sum with few results",                            "Gram matrix")
 LEAST_SUMS              = row(64,      "steps",          "shortest such block: each loads and stores the sums",                             "Gram matrix")

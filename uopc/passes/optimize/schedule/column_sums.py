@@ -65,7 +65,7 @@ def _find_columns(s: Scheduler) -> _ColumnSum | None:
     r = u.src[1]
     loops = [q for q in k.outputs if q.arg.kind == "loop" and q in ranges.ranges(u)]
     lane = next((q for q in loops if k.written[0].stride(q) == 1), None)
-    if lane is None or (length_of(r) or 0) < thresholds.LEAST_SUMMED:
+    if lane is None or length_of(r) is None:
         return None
     read = [a for a in k.inside(lane) if not a.written]
     large = [a for a in read if r in a.loops]

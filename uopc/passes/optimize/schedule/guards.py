@@ -28,8 +28,8 @@ def cut_at_guards(s: Scheduler, output: UOp | None, whole: list[UOp]) -> None:
         least, most = bounds.bounds(r.src[0])
         _cut_chunks(s, r, most)
         places = [0, *_guard_cuts(s.nest, r), least]
-        middle, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(places))
-        if len(places) == 2 or middle < thresholds.LEAST_MIDDLE:
+        _, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(places))
+        if len(places) == 2:
             continue
         longest = sorted({0, begin, end, least})
         for cuts in (places, longest) if len(places) > 4 else (places,):
@@ -123,7 +123,7 @@ def follow_bounds(s: Scheduler, r: UOp, lanes: int, copies: int) -> None:
     """Cut a loop where a comparison with the loops around changes: once for a triangle, twice for a
     band. Cut at blocks of `copies` vectors, and only if the code stays short."""
     n = lanes * copies
-    long = (length_of(r) or 0) >= thresholds.LEAST_BLOCKS * n
+    long = (length_of(r) or 0) > n
 
     def cut(q: UOp) -> bool:
         if 3 * copies * s.nest.expanded_size(q) > _most_code(s.nest):

@@ -20,26 +20,29 @@ Element = tuple["UOp", frozenset[tuple["UOp", int]], int]
 
 
 def copy_shared_rows(s: Scheduler, output: UOp | None) -> None:
-    """Copy the output loop, other than `output`, whose rows share most reads. One row at a time is
-    an alternative."""
+    """Copy the output loop, other than `output`, whose rows share most reads: as a rule if a row
+    then needs half of its reads, or else as an alternative."""
     k = s.nest
     lanes = [] if output is None else s.family(output)
     rows = [q for q in k.outputs if q not in lanes and q.arg.kind == "loop"]
     size = k.expanded_size()
     best = min([(*_sharing(k, q, size), q) for q in rows], key=lambda found: found[0], default=None)
-    if best is not None and best[1] > 1 and s.pick("shared rows", True, False):
+    if best is None or best[1] == 1:
+        return
+    half = 2 * best[0] <= 1
+    if s.pick("shared rows", half, not half):
         s.copy(best[2], best[1])
 
 
 def _sharing(k: Nest, q: UOp, size: int) -> tuple[float, int]:
-    """The reads per row if rows are computed together, and their number; 1 if rows share no reads.
-    A copy has `size` nodes."""
+    """The share of its reads that a row needs if rows are computed together, and their number; 1 if
+    rows share no reads. A copy has `size` nodes."""
     length = length_of(q)
     n = thresholds.SHARED_ROWS if length is not None else 1
     while n > 1 and (n > (length or 1) or n * size > thresholds.MOST_SHARED):
         n //= 2
     alone, each = len(_read_elements(k, q, 1)), len(_read_elements(k, q, n)) / n
-    return (each, n) if n > 1 and 0 < each < alone else (math.inf, 1)
+    return (each / alone, n) if n > 1 and 0 < each < alone else (math.inf, 1)
 
 
 def compute_rows_once(s: Scheduler) -> bool:
@@ -50,7 +53,7 @@ def compute_rows_once(s: Scheduler) -> bool:
     if not rows or k.reduces or len(k.written) != 1 or not stencils(s.kernel, rows[-1]):
         return False
     least, best = _cost(k) / 2, before
-    block = s.widen(rows[-1], "TILE", thresholds.TILE_OF_ROWS)
+    block = s.widen(rows[-1], "TILE", thresholds.SHARED_ROWS)
     cut = s.state
     for n in range(len(stencils(s.kernel, block)) if block is not None else 0):
         if s.attempt("COMPUTE_AT", block, n) and (cost := _cost(s.nest)) < least:

@@ -68,10 +68,18 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
         s.vectorise(fill[0], lanes)
         for q in s.family(fill[1]):
             s.widen(q, "UPCAST", fitting(lanes, length_of(q)))
-    if tiles == 0 or not s.pick("transposed tile", True, False):
+    if tiles == 0 or not (_shares_sets(s, k, lanes) or s.pick("transposed tile", True, False)):
         s.state = before
         return None
     return s.inner(output)
+
+
+def _shares_sets(s: Scheduler, k: Nest, lanes: int) -> bool:
+    """True if rows side by side, of all arrays and twice as many as are read at once, lack room in
+    the sets of the nearest cache: copies then wait for lines again, which no cost sees."""
+    steps = [abs(a.stride(r) or 0) * a.itemsize for a in k.accesses for r in a.loops]
+    near, rows = s.machine.caches[0], 2 * lanes * len(k.accesses)
+    return any([step >= near.line and near.is_crowded(rows, step) for step in steps])
 
 
 def _next(s: Scheduler, at: UOp) -> int | None:
