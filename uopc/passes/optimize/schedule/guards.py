@@ -23,13 +23,14 @@ def cut_at_guards(s: Scheduler, output: UOp | None, whole: list[UOp]) -> None:
     `whole`), then the loop with the lanes, then inner loops before outer. If the code would get too
     long, cut out only the longest part."""
     k = s.nest
+    least_middle = s.target.lanes(k.element_bits)  # a vector
     loops = [r for r in reversed(k.axes) if r.arg.kind in ("loop", "reduce") and r not in whole]
     for r in sorted(loops, key=lambda r: (r in k.outputs, r is not output)):
         least, most = bounds.bounds(r.src[0])
         _cut_chunks(s, r, most)
         places = [0, *_guard_cuts(s.nest, r), least]
-        _, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(places))
-        if len(places) == 2:
+        middle, begin, end = max((b - a, a, b) for a, b in itertools.pairwise(places))
+        if len(places) == 2 or middle < least_middle:
             continue
         longest = sorted({0, begin, end, least})
         for cuts in (places, longest) if len(places) > 4 else (places,):
