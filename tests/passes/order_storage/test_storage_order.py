@@ -138,13 +138,6 @@ def test_blocks_are_what_numpy_computes(block: Any, c: int, n: int, threads: int
 
 
 @pytest.mark.machine("workstation")
-def test_a_block_of_a_mobilenet_has_channels_last() -> None:
-    """Images of 7 x 7: channels fill all vectors; those of windows alone, too."""
-    found = names(network(inverted, 64, 7)[0])
-    assert found[:3] == ["r_49_384_64", "r_7_7_384_3_3", "r_49_64_384"]
-
-
-@pytest.mark.machine("workstation")
 def test_a_block_of_a_resnet_has_channels_last() -> None:
     found = names(network(bottleneck, 64, 7)[0])
     assert found[:3] == ["r_49_64_64", "r_7_7_64_64_3_3", "r_49_64_64n1"]
@@ -160,13 +153,6 @@ def test_the_window_of_an_enlarged_image_keeps_the_order_of_the_shape(
     x = x.reshape((1, c, n, 1, n, 1)).expand((1, c, n, 2, n, 2)).reshape((1, c, 2 * n, 2 * n))
     y = x.conv2d(f4(k, c, 3, 3), padding=1).relu()
     assert (1, k, 2 * n, 2 * n) not in orders(y.conv2d(f4(k, k, 3, 3), padding=1).mean((2, 3)))
-
-
-@pytest.mark.machine("workstation")
-def test_the_weights_of_windows_are_in_the_order_of_their_channels() -> None:
-    kernels = lower_only(network(inverted, 64, 7)[0], threads=1).kernels
-    windows = next(k for k in kernels if k.arg.name == "r_7_7_384_3_3")
-    assert "PREPACK" in [o.op for o in windows.arg.opts]
 
 
 def test_the_choice_is_the_same_each_time() -> None:

@@ -2,7 +2,8 @@
 
 Values that share a nest are chosen together. From the orders of their shapes, or from the first (or
 second, …) other order of each, whichever is cheaper, values change alone while that saves cycles.
-Those in another order stay so where that saves a clear share of the cycles of the nests around.
+Where all in another order save a clear share, some go back only if that saves another one. Those in
+another order stay so where that saves a clear share of the cycles of the nests around.
 """
 
 from __future__ import annotations
@@ -91,13 +92,17 @@ class Chooser:
         """The values of a group that change their order."""
         nests, most = self._nests(group), max([len(self.choices[u]) for u in group])
         starts = [{u: c[i] for u in group if i < len(c := self.choices[u])} for i in range(most)]
-        orders = min(starts, key=lambda made: self._total(nests, made))
+        start = min(starts, key=lambda made: self._total(nests, made))
+        orders = dict(start)
         for _ in range(MOST_ROUNDS):
             before = dict(orders)
             for u in group:
                 orders[u] = self._best_order(u, orders)
             if orders == before:
                 break
+        plain_total, whole, mixed = [self._total(nests, o) for o in ({}, start, orders)]
+        if whole < (1.0 - GAIN) * plain_total and mixed > (1.0 - GAIN) * whole:
+            orders = start
         return {u: o for u, o in orders.items() if o != self.choices[u][0]}
 
     def _best_order(self, u: UOp, orders: Orders) -> Order:
