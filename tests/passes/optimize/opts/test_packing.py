@@ -95,7 +95,7 @@ def test_what_windows_share_is_stored_once():
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_windows_of_an_enlarged_image_are_stored_once(joined):
+def test_windows_of_an_enlarged_image_are_stored_once(joined, without_predictions):
     """Their places are quotients of sums with the taps; beside them another image, as it is."""
     x, other = uopc.param("x", (1, 3, 4, 9)), uopc.param("other", (1, 2, 8, 18))
     large = x.reshape((1, 3, 4, 1, 9, 1)).expand((1, 3, 4, 2, 9, 2)).reshape((1, 3, 8, 18))

@@ -455,7 +455,7 @@ def test_functions_of_a_tile_of_sums_are_a_loop(rows, columns, depth):
 
 @of_a_desktop
 @pytest.mark.parametrize(("channels", "size"), [(26, 40), (16, 20), (40, 40)])
-@pytest.mark.usefixtures("sums_together")
+@pytest.mark.usefixtures("without_predictions")
 def test_functions_of_sums_at_an_edge_leave_the_other_sums_side_by_side(channels, size):
     """The columns that fill no tile have sums of their own, in the same rows."""
     x, y = uopc.param("x", (1, 8, size, size)), uopc.param("y", (1, 5, size, size))
@@ -547,7 +547,7 @@ def test_a_sum_of_products_of_any_size(m, depths, n, threads, target):
 @pytest.mark.parametrize("terms", [1, 2, 3])
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.few(3)
-@pytest.mark.usefixtures("sums_together")
+@pytest.mark.usefixtures("without_predictions")
 def test_each_product_of_a_sum_has_a_tile(terms, turned):
     """Heads put side by side, times matrices: one kernel, which packs the matrix of each."""
     heads = [numbers(2, 4, 64, 32) for _ in range(terms)]

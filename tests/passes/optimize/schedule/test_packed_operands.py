@@ -69,7 +69,9 @@ def test_rows_of_both_products_of_a_sum_are_joined(size, rows):
 
 
 @pytest.mark.parametrize("size", [5, 14, 56])
-def test_both_products_of_a_sum_get_a_tile_where_their_operands_are_computed(size):
+def test_both_products_of_a_sum_get_a_tile_where_their_operands_are_computed(
+    size, without_predictions
+):
     """A block of a quantised residual network: images and weights of 8 bits, with scales."""
     shapes = {"x": (1, 6, 2 * size, 2 * size), "y": (1, 9, size, size),
               "w": (24, 6, 1, 1), "v": (24, 9, 1, 1)}  # fmt: skip

@@ -107,7 +107,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", sorted(CASES))
 @pytest.mark.parametrize("machine", ["laptop", "workstation"])
-@pytest.mark.usefixtures("sums_together")
+@pytest.mark.usefixtures("without_predictions")
 def test_all_sums_get_one_tile(case, machine):
     """Each sum has rows of vectors of accumulators, and reads its windows from a packed operand."""
     (kernel,) = lowered_for(machine, CASES[case](), 1).kernels

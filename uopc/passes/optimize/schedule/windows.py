@@ -31,7 +31,7 @@ from uopc.passes.optimize.schedule.guards import cut_at_guards
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
-class _Windows(NamedTuple):
+class _SharedWindows(NamedTuple):
     """The operands of PACK that windows share, the loops of taps, inner first, and output loops:
     the first inside of those that no window has, the rows (None without), and the lanes."""
 
@@ -71,7 +71,7 @@ def choose(s: Scheduler) -> bool:
     return True
 
 
-def _find(k: Nest, operands: list[tuple[UOp, UOp]]) -> _Windows | None:
+def _find(k: Nest, operands: list[tuple[UOp, UOp]]) -> _SharedWindows | None:
     """The windows of a kernel of which all sums have some along the result's neighbours."""
     if len(k.written) != 1 or not k.reduces:
         return None
@@ -94,7 +94,7 @@ def _find(k: Nest, operands: list[tuple[UOp, UOp]]) -> _Windows | None:
     if any([length_of(r) is None for r in (*taps, *outputs[first:])]):
         return None
     inner = sorted(taps, key=lambda r: r.arg.axis, reverse=True)
-    return _Windows(numbers, inner, outputs[first], row, lane)
+    return _SharedWindows(numbers, inner, outputs[first], row, lane)
 
 
 def _rows(row: UOp, most: int) -> int:
@@ -105,7 +105,7 @@ def _rows(row: UOp, most: int) -> int:
     return next((n for n in range(most, most // 2, -1) if length % n == 0), most)
 
 
-def _block(s: Scheduler, found: _Windows) -> tuple[UOp, bool]:
+def _block(s: Scheduler, found: _SharedWindows) -> tuple[UOp, bool]:
     """The loop before which to pack: the rows that the nearest cache holds, if it cannot hold all
     rows and some are packed; True if the cache holds these. A block has at least four times the
     rows that the next block packs again."""
@@ -130,7 +130,7 @@ def _is_in_place(k: Nest, v: UOp, lane: UOp) -> bool:
     return is_plain(v) and any([a.node is v and a.stride(lane) == 1 for a in k.accesses])
 
 
-def _pack(s: Scheduler, found: _Windows, at: UOp) -> bool:
+def _pack(s: Scheduler, found: _SharedWindows, at: UOp) -> bool:
     """PACK the elements that are not read in place; False if that is not legal."""
     lanes, fills = s.target.lanes(s.nest.element_bits), []
     for n in found.elements:
