@@ -20,6 +20,7 @@ on the unoptimised kernel gives the same kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 
 from uopc.errors import UserError
 from uopc.ir.core.args import KernelArg, Opt
@@ -48,10 +49,8 @@ def _choose_by_schedule(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...],
     kernel with them."""
     key = kernel, context.threads
     if key not in context.scheduled:
-        if context.target.gpu is None:
-            from uopc.passes.optimize.schedule import cpu as schedule
-        else:
-            from uopc.passes.optimize.schedule import gpu as schedule
+        machine = "cpu" if context.target.gpu is None else "gpu"
+        schedule = import_module(f"uopc.passes.optimize.schedule.{machine}")
         context.scheduled[key] = schedule.choose_opts(kernel, context)
     return context.scheduled[key]
 
