@@ -24,6 +24,7 @@ from uopc.ir.core import shapes
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine, compare
+from uopc.ir.interpret import interpreter
 from uopc.ir.nest.nest import nest_of
 from uopc.passes import PIPELINE
 from uopc.passes.analysis.loops import make_range
@@ -230,3 +231,14 @@ def test_channels_are_packed_under_one_guard(channels, shared):
     seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
     got = uopc.compile(graph, inputs=["x", "w"], threads=1, verify=True)(x[None], w)
     np.testing.assert_array_equal(got[0], np.einsum("cyxij,ocij->oyx", seen, w))
+
+
+@pytest.mark.parametrize("opts", [("UNROLL", 1, 0), ("UNROLL", 1, 2)], ids=str)
+def test_a_tile_that_copies_fill_is_filled_in_each_turn_of_the_loops_around(opts):
+    """The first copy of a channel names no loop, but stands in that of the images."""
+    a, b = uopc.param("a", (2, 3, 6, 5)), uopc.param("b", (4, 3, 3, 3))
+    graph = a.conv2d(b, padding=1)
+    program = uopc.compile(graph.contiguous((Opt("PACK", 2, 1), Opt(*opts))), verify=True)
+    arrays = [numbers(*p.shape) for p in (a, b)]
+    wanted = interpreter.evaluate(graph, {"a": arrays[0], "b": arrays[1]})
+    np.testing.assert_allclose(program(*arrays), wanted, 1e-5, 1e-5)

@@ -32,7 +32,7 @@ def unroll_steps(kernel: UOp, r: UOp, n: int) -> UOp:
     (end,) = nest_of(kernel).closers(r)  # each other loop with r in it is inside of r
     inner = tuple([q for q in end.src[1:] if q.arg.axis > r.arg.axis])
     outer = tuple([q for q in end.src[1:] if q is not r and q not in inner])
-    steps = _Steps(kernel, r, ended(end.src[0], *inner))
+    steps = _Steps(kernel, r, ended(end.src[0], *inner), (*outer, *ranges.ranges(end)))
     made = steps.loop(affine.const(0), count, n, 0, None)
     if bounds.bounds(rest)[1]:
         made = steps.loop(affine.scaled(count, n), rest, 1, n, made)
@@ -42,8 +42,9 @@ def unroll_steps(kernel: UOp, r: UOp, n: int) -> UOp:
 class _Steps:
     """Copies of the body of a loop, one after another."""
 
-    def __init__(self, kernel: UOp, r: UOp, body: UOp) -> None:
+    def __init__(self, kernel: UOp, r: UOp, body: UOp, outer: tuple[UOp, ...]) -> None:
         self._r, self._body, self._number = r, body, len(nest_of(kernel).axes)
+        self._outer = outer  # the loops around r: each turn of theirs begins with the first copy
         stores = [u for u in nest_of(kernel).stores if r in ranges.ranges(u)]
         self._written = {storage_root(u.src[0]) for u in stores}
 
@@ -64,8 +65,9 @@ class _Steps:
 
     def _copy(self, step: UOp, around: tuple[UOp, ...], before: UOp | None, number: int) -> UOp:
         """Copy the body for the iteration `step` of r. Accesses to written storage wait for
-        `before` and the loops `around`."""
+        `before` and the loops `around`; without both, for the loops around r."""
         r = self._r
+        around = around if around or before is not None else self._outer
         names = copies(self._body, r, [], self._number + number) if number else {}
         # Of a place that was r // n a constant may be left: it is one of an iteration all the same.
         waits = (*(() if before is None else (before,)), *around)
