@@ -19,10 +19,8 @@ def least_cycles(outline: Outline, m: MachineFacts) -> float:
     computed = max(_arithmetic(outline, m), loaded / m.load_bytes, stored / m.store_bytes)
     nbytes = loaded + stored
     caches = [c for c in m.caches if not c.is_of_pages and nbytes > c.nbytes]
-    borders = [nbytes / c.line * c.stream for c in caches]
-    slowest = max(borders, default=0.0)
-    moved = slowest + m.exposed * (sum(borders) - slowest)
-    return m.launch + max(computed, moved) + m.exposed * min(computed, moved)
+    moved = m.together(*[nbytes / c.line * c.stream for c in caches])
+    return m.launch + m.together(computed, moved)
 
 
 def _arithmetic(outline: Outline, m: MachineFacts) -> float:

@@ -35,8 +35,7 @@ def cost_of(outline: Outline, m: MachineFacts, resident: float = 0.0) -> Cost:
     memory, computed = traffic_cycles(found, m), loop_cycles(outline, m)
     total = m.launch
     for number, own in computed.items():
-        moved = memory.get(number, 0.0) + stores.get(number, 0.0)
-        total += max(own, moved) + m.exposed * min(own, moved)
+        total += m.together(own, memory.get(number, 0.0) + stores.get(number, 0.0))
     moves = [(c, sum([t.lines for t in by.values()]), sum([t.cycles for t in by.values()]))
              for c, by in found]  # fmt: skip
     return Cost(

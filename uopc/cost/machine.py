@@ -125,6 +125,12 @@ class MachineFacts:
         """The registers that hold so many lanes."""
         return max(1, -int(-lanes * bits // self.vector_bits))
 
+    def together(self, *parts: float) -> float:
+        """The cycles of parts that overlap: of the longest, and the share of the others that is not
+        hidden."""
+        *others, longest = sorted(parts) or [0.0]
+        return longest + self.exposed * sum(others)
+
     @property
     def pages(self) -> CacheLevel:
         """The nearest table of pages that loads ask; no stream goes on behind a page."""

@@ -216,9 +216,11 @@ class _Crossing:
 
 
 # ---------------------------------------------------------------- all caches
-def crossings(
-    outline: Outline, m: MachineFacts, resident: float = 0.0
-) -> list[tuple[CacheLevel, dict[int, Traffic]]]:  # fmt: skip
+# A cache, and by body what it gets.
+Crossings = tuple[CacheLevel, dict[int, Traffic]]
+
+
+def crossings(outline: Outline, m: MachineFacts, resident: float = 0.0) -> list[Crossings]:
     """For each cache: what each body brings to it."""
     return [
         (cache, {} if _holds_all(outline, cache, resident) else traffic(outline, cache, resident))
@@ -226,17 +228,13 @@ def crossings(
     ]
 
 
-def traffic_cycles(
-    found: list[tuple[CacheLevel, dict[int, Traffic]]], m: MachineFacts
-) -> dict[int, float]:  # fmt: skip
+def traffic_cycles(found: list[Crossings], m: MachineFacts) -> dict[int, float]:
     """By body: the cycles of its crossings at the slowest border, and a share of the others."""
     borders: dict[int, list[float]] = defaultdict(list)
     for _, bodies in found:
         for number, brought in bodies.items():
             borders[number].append(brought.cycles)
-    return {
-        number: max(each) + m.exposed * (sum(each) - max(each)) for number, each in borders.items()
-    }
+    return {number: m.together(*each) for number, each in borders.items()}
 
 
 def store_cycles(outline: Outline, m: MachineFacts) -> dict[int, float]:
