@@ -56,7 +56,8 @@ def choose(steps: Sequence[Step[State]], s: State) -> State:
                 ways.append(Alternative(_words(decision.name, option), other))
                 if other.cycles < least:
                     best, least, taken = made, other.cycles, len(ways) - 1
-        s, cost = (s, cost) if best is s else (best, least)
+        if best is not s:
+            s, cost = best, least
         at += 1
     if len(ways) == 1:
         return s

@@ -127,10 +127,6 @@ def _contract(s: CpuScheduler) -> bool:
     return True
 
 
-def _share_windows(s: CpuScheduler) -> bool:
-    return windows.choose(s)
-
-
 # ---------------------------------------------------------------- lanes, tiles and copies
 def _compute_rows_once(s: CpuScheduler) -> None:
     s.nests = compute_rows_once(s) or s.nests
@@ -218,7 +214,7 @@ STEPS: tuple[Step[CpuScheduler], ...] = (
     Step("sum-in-memory", _sum_in_memory, "completes the schedule; its columns are outside"),
     Step("multiply-tiles", _multiply_tiles, "completes the schedule, on a matrix unit"),
     Step("contract", _contract, "completes the schedule; the steps below are for other kernels"),
-    Step("share-windows", _share_windows, "completes the schedule of sums that have no tile"),
+    Step("share-windows", windows.choose, "completes the schedule of sums that have no tile"),
     Step("compute-rows-once", _compute_rows_once, "the loops that fill a tile get lanes, too"),
     Step("unroll-short-reduces", _unroll_short_reduces, "lanes are for loops that stay loops"),
     Step("copy-thin-rows", lambda s: copy_thin_rows(s, s.lanes), "copied loops get no lanes"),

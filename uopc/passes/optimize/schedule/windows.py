@@ -44,7 +44,7 @@ class _SharedWindows(NamedTuple):
 
 def choose(s: Scheduler) -> bool:
     """Schedule sums over windows. Return False, with nothing applied, for any other kernel."""
-    found = _find(s.nest, packing.operands(s.kernel))
+    found = _find(s)
     if found is None:
         return False
     before, row = s.state, found.row
@@ -71,14 +71,16 @@ def choose(s: Scheduler) -> bool:
     return True
 
 
-def _find(k: Nest, operands: list[tuple[UOp, UOp]]) -> _SharedWindows | None:
+def _find(s: Scheduler) -> _SharedWindows | None:
     """The windows of a kernel of which all sums have some along the result's neighbours."""
+    k = s.nest
     if len(k.written) != 1 or not k.reduces:
         return None
     outputs = [r for r in k.outputs if r.arg.kind == "loop"]
     lane = next((r for r in outputs if k.written[0].stride(r) == 1), None)
     if lane is None or lane is not outputs[-1] or (length_of(lane) or 1) < 2:
         return None
+    operands = packing.operands(s.kernel)
     seen = {v: packing.windows(v) for v, _ in operands if lane in ranges.ranges(v)}
     elements = [v for v, loops in seen.items() if lane in loops]
     parts = {w for v in elements for w in walk.toposort(v) if w is not v}
@@ -110,10 +112,10 @@ def _block(s: Scheduler, found: _SharedWindows) -> tuple[UOp, bool]:
     rows and some are packed; True if the cache holds these. A block has at least four times the
     rows that the next block packs again."""
     row, size, again = found.lane if found.row is None else found.row, 0, 0
-    length = length_of(row) or 1
+    length, operands = length_of(row) or 1, packing.operands(s.kernel)
     inside = sorted({*found.taps, row, found.lane}, key=lambda r: r.arg.axis)
     for n in found.elements:
-        v = packing.operands(s.kernel)[n][0]
+        v = operands[n][0]
         if not _is_in_place(s.nest, v, found.lane):
             digits = packing.digits(v, inside)
             size += v.dtype.itemsize * math.prod([d.extent for d in digits])
