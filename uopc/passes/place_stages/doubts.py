@@ -58,21 +58,18 @@ class Doubts:
         self._move_end(u)
         if u in self.inside or not self._is_in_doubt(u, demands, evaluations):
             return None
-        value, end, machine = self.of[u], self.ends.get(u), self.asked.machine
-        taken = by_cycles.storing(value.elements * u.dtype.itemsize, machine)
+        value, end = self.of[u], self.ends.get(u)
         if end is not None and not end.beside and by_cycles.is_cheap_store(
-            value.elements, evaluations, end.term_bytes, taken, machine
+            value.elements, evaluations, end.term_bytes, self._storing(u), self.asked.machine
         ):
             return _agreed(usual, True, "stored in far less time than its sum takes")
         usually = usual.stored if end is None else not end.is_host
-        stored = self.asked.chosen.get(u, usually)
-        self.found[u] = by_cycles.Doubt({d.reader for d in demands}, stored, taken)
+        chosen = self._decided(u, demands, usual, usually)
         code = {v for v in self._operands(u) if v not in self.ends}
         self.inside |= code
-        if not stored and (end is not None or usual.stored):
+        if not chosen.stored and (end is not None or usual.stored):
             self.settled |= code
-        without = "without" if stored else "with"
-        return _agreed(usual, stored, f"its kernels are predicted to take longer {without} storage")
+        return chosen
 
     def repeated(self, u: UOp, demands: list[Demand], usual: StorageChoice) -> StorageChoice:
         """The choice for a movement: elements that a RESHAPE repeats beside each other may be
@@ -84,10 +81,20 @@ class Doubts:
         evaluations = sum([d.evaluations for d in below if d.packed and not d.is_affine])
         if evaluations <= value.elements or evaluations * LOAD < LEAST_COST:
             return usual
-        stored = self.asked.chosen.get(u, False)
-        taken = by_cycles.storing(value.elements * u.dtype.itemsize, self.asked.machine)
-        self.found[u] = by_cycles.Doubt({d.reader for d in demands}, stored, taken)
-        return _agreed(usual, stored, "its kernels are predicted to take longer without storage")
+        return self._decided(u, demands, usual, False)
+
+    def _decided(
+        self, u: UOp, demands: list[Demand], usual: StorageChoice, usually: bool
+    ) -> StorageChoice:
+        """The choice for a value, which is in doubt from now on. `usually`: it is stored unless its
+        kernels were asked."""
+        stored = self.asked.chosen.get(u, usually)
+        self.found[u] = by_cycles.Doubt({d.reader for d in demands}, stored, self._storing(u))
+        without = "without" if stored else "with"
+        return _agreed(usual, stored, f"its kernels are predicted to take longer {without} storage")
+
+    def _storing(self, u: UOp) -> float:
+        return by_cycles.storing(self.of[u].elements * u.dtype.itemsize, self.asked.machine)
 
     def _is_in_doubt(self, u: UOp, demands: list[Demand], evaluations: float) -> bool:
         value, end = self.of[u], self.ends.get(u)
