@@ -25,7 +25,6 @@ from uopc.passes.pass_manager import Lowered
 
 # The most nodes times Opts to replay for a page; the page says which kernels are left out.
 MOST_REPLAYED: Final = 20_000
-_OPTIMIZE: Final = "optimize"
 
 
 class KernelSection:
@@ -35,10 +34,7 @@ class KernelSection:
         assert isinstance(dump.run, Lowered)
         self.dump, self.run, self.sources, self.lines = dump, dump.run, sources, lines
         calls = list(zip(self.run.program.src, self.run.calls))
-        self.split = {final: call.src[0] for call, (final, _) in reversed(calls)}
         self.final = {call.src[0]: final.arg.name for call, (final, _) in calls}
-        named = [s for s in dump.stages if s.run.name == _OPTIMIZE]
-        self.before = {a: b for s in named for a, b in zip(s.run.after, s.run.before)}
         self.names, self.why = StorageNames(self.run), Why(dump)
         self.left = MOST_REPLAYED
 
@@ -81,14 +77,14 @@ class KernelSection:
 
     def _whole_nest(self, kernel: UOp) -> list[Line]:
         """The nest with all statements; empty if the kernel is too long or had no such stage."""
-        split = self.split.get(kernel, kernel)
+        split = self.why.split.get(kernel, kernel)
         stages = [s for s in self.dump.stages if s.run.level is KERNEL and split in s.kernels]
         if not stages:
             return []
         return loop_nest(stages[-1].kernels[split], self.dump.names, self.names.slots(kernel))
 
     def _shown(self, kernel: UOp) -> dict[str, Any]:
-        slots, split = self.names.slots(kernel), self.split.get(kernel, kernel)
+        slots, split = self.names.slots(kernel), self.why.split.get(kernel, kernel)
         nest = self._whole_nest(kernel)
         places = {self.sources.of(u) for u in self.run.located(kernel)} - {0}
         return {
@@ -103,11 +99,10 @@ class KernelSection:
 
     def _steps(self, split: UOp, slots: Mapping[int, str]) -> dict[str, Any] | None:
         """The loop nest before the first Opt and after each Opt; None if the stage did not run."""
-        stage = next((s for s in self.dump.stages if s.run.name == _OPTIMIZE), None)
-        if stage is None or split not in stage.kernels:
+        after = self.why.scheduled.get(split)
+        if after is None:
             return None
-        after = stage.kernels[split]
-        before = self.before[after]
+        before = self.why.before[after]
         opts = after.arg.opts or ()
         nodes = len(walk.order(before))
         if nodes * (len(opts) + 1) > self.left:
