@@ -20,11 +20,11 @@ import workloads
 from peers import Uopc
 
 import uopc
-from uopc.backends import detect
+from uopc import config
 from uopc.cost.machine import machine_of
 from uopc.cost.threads import cycles_of_threads
-from uopc.driver import lower_only
 from uopc.ir.nest.describe import outline_of
+from uopc.program.request import lower, prepare
 from uopc.target import CPUS, Target
 
 NAMES = (
@@ -51,13 +51,8 @@ MACHINES = {
 
 def predicted(graph: uopc.UOp, target: Target, cores: int, sockets: int, threads: int) -> float:
     """The cycles of all launches of a graph that is lowered for so many threads."""
-    before = detect.this_machine
-    detect.this_machine = lambda: target  # type: ignore[assignment]
-    try:
-        stages = lower_only(graph, threads=threads)
-    finally:
-        detect.this_machine = before
-    (run,) = [r for r in stages.runs if r.name == "optimize"]
+    request = prepare(graph, None, True, threads, None, config.current())
+    (run,) = [r for r in lower(request, target).runs if r.name == "optimize"]
     machine = machine_of(target, cores, sockets)
     return sum([cycles_of_threads(outline_of(k), machine) for k in run.after])
 
