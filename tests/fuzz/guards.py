@@ -80,6 +80,7 @@ class _GuardedNumpy:
 def guard_programs() -> None:
     """From now on in this process: guard pages around what programs own, and results."""
     if runner._scratch is not _scratch:
+        # Doubles: a Region between guard pages for an mmap, and a module with another `empty`.
         runner._scratch = _scratch  # type: ignore[assignment]
         runner.np = _GuardedNumpy()  # type: ignore[assignment]
         Artifact.plan_for = _plan  # type: ignore[method-assign]

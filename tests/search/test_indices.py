@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import uopc
-from tests.search.test_search import Bench, no_rows  # noqa: F401
+from tests.search.bench import Bench
 from uopc.driver import lower_only
 from uopc.errors import Unsupported
 from uopc.program.tuned import schedules
@@ -14,6 +14,7 @@ from uopc.search import searcher
 from uopc.search.indices import limits
 from uopc.search.worker import Worker
 
+pytestmark = pytest.mark.usefixtures("no_rows")
 RNG = np.random.default_rng(5)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import uopc
 from tests.by_hand import plain_kernel
+from tests.search.bench import OWN, Bench
 from uopc.backends import detect
 from uopc.cache import tuned
 from uopc.cost.cycles import cycles
@@ -23,47 +24,11 @@ from uopc.passes.contract import Context
 from uopc.passes.optimize.opts import table
 from uopc.program.tuned import kernel_opts, schedules
 from uopc.search import beam, edits, searcher
-from uopc.search.beam import Match, Priced, Start
+from uopc.search.beam import Match, Priced
 from uopc.search.workers import Workers
 
+pytestmark = pytest.mark.usefixtures("no_rows")
 RNG = np.random.default_rng(21)
-OWN = (Opt("VECTOR", 0, 8),)
-
-
-@pytest.fixture(autouse=True)
-def no_rows():
-    """No test sees a search of another one."""
-    uopc.cache.clear()
-    tuned.forget()
-    yield
-    uopc.cache.clear()
-    tuned.forget()
-
-
-class Bench:
-    """A bench whose times are a function of the list. `failing` have no code, `wrong` ones compute
-    something else, `slow` has none that ends in time."""
-
-    def __init__(self, seconds, start=OWN, failing=(), wrong=(), slow=()):
-        self.seconds, self.first = seconds, start
-        self.failing, self.wrong, self.slow = failing, wrong, slow
-        self.matches, self.finals, self.made = [], [], []
-
-    def start(self):
-        return Start(self.first, self.seconds(self.first), str(self.first))
-
-    def compiled(self, lists):
-        self.made += lists
-        return [None if opts in self.failing else str(opts) for opts in lists]
-
-    def match(self, opts, samples):
-        (self.finals if samples == beam.FINAL_SAMPLES else self.matches).append(opts)
-        if opts in self.slow:
-            return None
-        return Match([self.seconds(opts)] * samples, [self.seconds(self.first)] * samples)
-
-    def agrees(self, opts):
-        return opts not in self.wrong
 
 
 def widths(*amounts):
