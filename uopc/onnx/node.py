@@ -134,9 +134,9 @@ def dims(u: UOp) -> tuple[Any, ...]:
     return shapes.shape(u)
 
 
-def fixed(u: UOp, what: str) -> tuple[int, ...]:
-    """The sizes of a value; UserError if a size is symbolic."""
-    found = dims(u)
-    if not all([isinstance(d, int) for d in found]):
-        raise UserError(f"{what}: sizes must be known, got {shapes.show(found)}: pass dims=")
-    return found
+def fixed(size: Any, what: str) -> int:
+    """Return a size that must be a number; UserError if the size is symbolic."""
+    if not isinstance(size, int):
+        free = ", ".join(sorted([repr(v.arg.name) for v in size.variables()]))
+        raise UserError(f"{what} must be a number, got {size.render()}: give {free} by dims=")
+    return size

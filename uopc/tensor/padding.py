@@ -10,6 +10,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
+from uopc.ir.index.dims import maximum
 from uopc.tensor import indexing
 
 MODES = ("edge", "reflect", "symmetric", "wrap")
@@ -27,17 +28,19 @@ def filled(a: UOp, widths: Sequence[tuple[Dim, Dim]], number: UOp) -> UOp:
     return alu.where(movement.pad(inside, widths), movement.pad(a, widths), number)
 
 
-def repeated(a: UOp, axis: int, mode: str, before: int, after: int) -> UOp:
+def repeated(a: UOp, axis: int, mode: str, before: Dim, after: Dim) -> UOp:
     """Pad an axis of `a` with its own elements, by NumPy's modes `edge`, `reflect`, `symmetric` and
     `wrap`. Each side is a slice, or if it repeats elements, a gather at computed indices. UserError
     for an axis without elements."""
     n = shapes.shape(a)[axis]
-    if n == 0 and before + after:
-        raise UserError(f"pad: axis {axis} has no elements to repeat")
-    if before + after == 0:
+    if before == after == 0:
         return a
+    if n == 0:
+        raise UserError(f"pad: axis {axis} has no elements to repeat")
     skipped = int(mode == "reflect")  # the end itself
-    if not isinstance(n, int) or (mode != "edge" and max(before, after) > n - skipped):
+    needed = 1 if mode == "edge" else maximum(before, after) + skipped
+    is_symbolic = not all([isinstance(d, int) for d in (n, before, after)])
+    if is_symbolic or n < needed:
         return indexing.take(a, fold.cast(_places(mode, n, before, after), dtypes.int64), axis)
 
     def part(start: int, stop: int, count: int = -1) -> UOp:
@@ -56,7 +59,7 @@ def repeated(a: UOp, axis: int, mode: str, before: int, after: int) -> UOp:
     return movement.cat(sides[0], a, sides[1], axis=axis)
 
 
-def _places(mode: str, n: Dim, before: int, after: int) -> UOp:
+def _places(mode: str, n: Dim, before: Dim, after: Dim) -> UOp:
     """For each element of the padded axis, the index of the original element."""
     i: UOp = leaves.iota(before + n + after) - before
     if mode == "edge":

@@ -320,6 +320,24 @@ def _lower_monomial(m: UOp) -> UOp:
     return m
 
 
+def maximum(a: UOp, b: UOp) -> UOp:
+    """The greater of two values."""
+    if at_most(b, a):
+        return a
+    return b if at_most(a, b) else node(Ops.MAX, *_constant_last(a, b))
+
+
+def minimum(a: UOp, b: UOp) -> UOp:
+    """The less of two values."""
+    if at_most(a, b):
+        return a
+    return b if at_most(b, a) else node(Ops.MIN, *_constant_last(a, b))
+
+
+def _constant_last(a: UOp, b: UOp) -> Pair:
+    return (b, a) if is_const(a) else (a, b)
+
+
 def is_symbolic(terms: Terms) -> bool:
     """True if bounds as expressions may prove more than bounds as numbers."""
     for m in terms:

@@ -1,4 +1,4 @@
-"""Convert dimensions of shapes between ints and UOps of dtype index."""
+"""Dimensions of shapes: ints, and UOps of dtype index; conversions and extremes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,20 @@ def dim_uop(d: Dim) -> UOp:
 def uop_dim(d: Dim) -> Dim:
     """A dimension as an int if its UOp is a constant."""
     return d.arg if isinstance(d, UOp) and d.op is Ops.CONST else d
+
+
+def maximum(a: Dim, b: Dim) -> Dim:
+    """The greater of two dimensions."""
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    return uop_dim(affine.maximum(dim_uop(a), dim_uop(b)))
+
+
+def minimum(a: Dim, b: Dim) -> Dim:
+    """The less of two dimensions."""
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    return uop_dim(affine.minimum(dim_uop(a), dim_uop(b)))
 
 
 def place_dtype(n: Dim) -> DType:

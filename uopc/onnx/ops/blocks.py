@@ -14,7 +14,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.interpret import interpreter
 from uopc.onnx.narrow import INTEGERS, narrow_of
-from uopc.onnx.node import Node, dims, fixed, normal
+from uopc.onnx.node import Node, dims, normal
 from uopc.onnx.ops.quantize import spread
 from uopc.onnx.registry import op
 from uopc.onnx.values import is_known
@@ -53,7 +53,7 @@ def _unpacked(packed: UOp, bits: int, count: Any) -> UOp:
 
 def _checked(name: str, v: UOp, wanted: tuple[int, ...]) -> UOp:
     """Reshape an operand to this shape from the same shape or from one row; else UserError."""
-    own = fixed(v, name)
+    own = dims(v)
     if own not in (wanted, (int(np.prod(wanted)),)):
         raise UserError(f"{name} must have the shape {shapes.show(wanted)}, got {shapes.show(own)}")
     return v.reshape(wanted)

@@ -176,7 +176,7 @@ def scan_8(n: Node) -> Any:
         "body": n.attr("body", None), "num_scan_inputs": count + (lengths is not None),
         "scan_input_directions": [*backwards, 0],
     }  # fmt: skip
-    batch, steps = fixed(values[0], "Scan")[0], dims(values[-1])[1]
+    batch, steps = fixed(dims(values[0])[0], "Scan: the batch"), dims(values[-1])[1]
     made = []
     for b in range(batch):
         own, run = [v[b] for v in values], n.run
@@ -255,6 +255,7 @@ def split_to_sequence(n: Node) -> Any:
     given = n.known(1)
     if given is None or given.ndim == 0:
         each = 1 if given is None else int(given)
+        whole = fixed(whole, "SplitToSequence: the size of the axis")
         few(whole / each, "SplitToSequence", MOST_PARTS)
         sizes = [min(each, whole - at) for at in range(0, whole, each)]
     else:

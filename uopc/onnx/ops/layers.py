@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import uopc
 from uopc import UOp, dtypes
-from uopc.onnx.node import Node, along, dims, fixed
+from uopc.onnx.node import Node, along, dims
 from uopc.onnx.registry import op
 
 op("MatMul")(lambda n: n.x(0).matmul(n.x(1)))
@@ -137,13 +139,16 @@ def mean_variance_normalization(n: Node) -> UOp:
 def lrn(n: Node) -> UOp:
     """Divide by a power of the sum of squares of neighbouring channels."""
     x, size = n.x(0), n.attr("size", 1)
-    channels = fixed(x, "LRN")[1]
-    before = min((size - 1) // 2, channels)
-    after = min(size - 1 - (size - 1) // 2, channels)
-    square = (x * x).pad([(0, 0), (before, after), *[(0, 0)] * (len(x.shape) - 2)])
-    total = square[:, :channels]
-    for i in range(1, before + after + 1):
-        total = total + square[:, i : i + channels]
+    batch, channels, *sizes = dims(x)
+    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    if isinstance(channels, int):
+        before, after = min(before, channels), min(after, channels)
+    square = (x * x).pad([(0, 0), (before, after), *[(0, 0)] * len(sizes)])
+    every = [(0, d) for d in sizes]
+    near = [
+        square.shrink([(0, batch), (i, i + channels), *every]) for i in range(before + after + 1)
+    ]
+    total = functools.reduce(operator.add, near)
     scale = n.number("bias", 1.0) + total * (n.number("alpha", 1e-4) / size)
     power: UOp = scale ** n.number("beta", 0.75)
     return x / power

@@ -11,7 +11,8 @@ import uopc
 from uopc import UOp, dtypes
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import shapes
-from uopc.onnx.node import MOST_PARTS, Node, along, dims, few, fixed, normal, places
+from uopc.ir.index.dims import maximum, minimum
+from uopc.onnx.node import MOST_PARTS, Node, along, dims, few, normal, places
 from uopc.onnx.registry import op
 from uopc.onnx.values import DTYPES, Array, as_size, dtype_of_sizes, has_symbols, objects
 from uopc.tensor import padding
@@ -159,14 +160,14 @@ def split(n: Node) -> Any:
     axis = n.axis(0, len(x.shape))
     sizes = n.ints_of(1, "split")
     if sizes is None:
-        whole, count = fixed(x, "Split")[axis], n.attr("num_outputs", n.outputs)
+        whole, count = dims(x)[axis], n.attr("num_outputs", n.outputs)
         few(count, "Split", MOST_PARTS)
         each = -(-whole // count)
-        sizes = [min(each, whole - i * each) for i in range(count)]
+        sizes = [maximum(minimum(each, whole - i * each), 0) for i in range(count)]
     begins = [0, *itertools.accumulate(sizes)]
+    every = [(0, d) for d in dims(x)]
     parts = zip(begins, begins[1:])
-    key = [slice(None)] * axis
-    return tuple([x[(*key, slice(a, b))] for a, b in parts])
+    return tuple([x.shrink([*every[:axis], part, *every[axis + 1 :]]) for part in parts])
 
 
 @op("Slice", since=10)
@@ -227,10 +228,8 @@ def pad(n: Node) -> UOp:
     widths = [(0, 0)] * rank
     for k, axis in enumerate(chosen):
         widths[axis] = given[k], given[k + len(chosen)]
-    cut = tuple([slice(max(-a, 0), d - max(-b, 0)) for (a, b), d in zip(widths, dims(x))])
-    if any([a < 0 or b < 0 for a, b in widths]):
-        x = x[cut]
-    widths = [(max(a, 0), max(b, 0)) for a, b in widths]
+    x = x.shrink([(maximum(-a, 0), d - maximum(-b, 0)) for (a, b), d in zip(widths, dims(x))])
+    widths = [(maximum(a, 0), maximum(b, 0)) for a, b in widths]
     mode = n.attr("mode", "constant")
     if mode == "constant":
         value = n.maybe(2) if n.has(2) else n.attr("value", 0.0)
@@ -238,9 +237,9 @@ def pad(n: Node) -> UOp:
             return padding.filled(x, widths, value.reshape(()))
         return x.pad(widths, float(value or 0) if x.dtype.is_float else int(value or 0))
     for axis, (a, b) in enumerate(widths):
-        if a or b:
-            few(fixed(x, "Pad")[axis] + a + b, "Pad")
-            x = padding.repeated(x, axis, mode, a, b)
+        if not isinstance(long := dims(x)[axis] + a + b, UOp):
+            few(long, "Pad")
+        x = padding.repeated(x, axis, mode, a, b)
     return x
 
 
@@ -271,7 +270,7 @@ def space_to_depth(n: Node) -> UOp:
 def eye_like(n: Node) -> UOp:
     """Ones on a diagonal, in the shape of the input."""
     x = n.x(0)
-    rows, columns = fixed(x, "EyeLike")
+    rows, columns = dims(x)
     kind = DTYPES[n.attr("dtype", 0)] if n.attr("dtype", 0) else x.dtype
     across, down = uopc.arange(columns, dtype=dtypes.int64), uopc.arange(rows, dtype=dtypes.int64)
     made: UOp = (down.unsqueeze(1) + n.attr("k", 0)).eq(across).cast(kind)

@@ -10,7 +10,7 @@ from uopc import UOp, dtypes
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.index.dims import dim_uop
-from uopc.onnx.node import Node, along, fixed, normal
+from uopc.onnx.node import Node, along, normal
 from uopc.onnx.registry import op
 from uopc.tensor import table
 
@@ -97,10 +97,10 @@ def _flat(n: Node, f: Callable[[UOp, int], UOp]) -> UOp:
     """Apply f with the dimensions from the axis on merged into one, as old versions define."""
     x = n.x(0)
     axis = n.axis(1, len(x.shape))
-    lead = 1
-    for d in fixed(x, "softmax of old versions")[:axis]:
-        lead *= d
-    return f(x.reshape(lead, -1), 1).reshape(x.shape)
+    if axis == len(x.shape) - 1:
+        return f(x, axis)
+    lead, rest = shapes.size(x.shape[:axis]), shapes.size(x.shape[axis:])
+    return f(x.reshape(lead, rest), 1).reshape(x.shape)
 
 
 def _hardmax(x: UOp, axis: int) -> UOp:

@@ -12,6 +12,8 @@ import numpy as np
 import uopc
 from uopc import UOp, dtypes
 from uopc.errors import Unsupported
+from uopc.ir.core import shapes
+from uopc.ir.core.dtypes import DType
 from uopc.onnx.node import Node, dims, few, fixed
 from uopc.onnx.ops.windows import windows_of
 from uopc.onnx.registry import op
@@ -26,7 +28,7 @@ MOST_SAMPLES = 1 << 15
 def grid_sample(n: Node) -> UOp:
     """Sample an image at the places of a grid, x first; -1 and 1 are the ends of the image."""
     x, grid = n.x(0), n.x(1)
-    sizes = fixed(x, "GridSample")[2:]
+    sizes = _numbers(dims(x)[2:], grid.dtype)
     rank = len(sizes)
     mode = n.attr("mode", "linear")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
@@ -62,9 +64,9 @@ def _added(parts: list[UOp]) -> UOp:
 
 def _weighted_elements(x: UOp, taps: Taps, padding: str, corners: bool) -> list[UOp]:
     """The elements at all combinations of taps, each multiplied by the weights of its taps."""
-    sizes, parts = dims(x)[2:], []
+    parts = []
     for chosen in _combined(taps):
-        part = _pixel(x, [c[0] for c in chosen], sizes, padding, corners)
+        part = _pixel(x, [c[0] for c in chosen], padding, corners)
         for _, weight in chosen:
             part = part if weight is None else part * weight.unsqueeze(1)
         parts.append(part)
@@ -90,29 +92,37 @@ def _cubic(t: UOp) -> list[UOp]:
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
-def _inside(v: UOp, size: int, padding: str, corners: bool) -> UOp:
+def _numbers(sizes: Any, dtype: DType) -> list[Any]:
+    """Sizes as floats, or as UOps of a float dtype."""
+    return [float(d) if isinstance(d, int) else d.cast(dtype) for d in sizes]
+
+
+def _inside(v: UOp, size: Any, padding: str, corners: bool) -> UOp:
     """Move a place into the image: to the border, or by reflection."""
     if padding == "border":
-        return v.clip(0.0, float(size - 1))
+        return v.clip(0.0, size - 1.0)
     low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
     span = high - low
-    if span <= 0:
+    if isinstance(span, UOp):
+        span = span.maximum(0.5)  # of one pixel, where all turns end in it
+    elif span <= 0:
         return v * 0
     d = (v - low).abs()
     turns = (d / span).floor()
     rest = d - turns * span
     odd = (turns - 2 * (turns / 2).floor()) > 0
-    return (uopc.where(odd, span - rest, rest) + low).clip(0.0, float(size - 1))
+    return (uopc.where(odd, span - rest, rest) + low).clip(0.0, size - 1.0)
 
 
-def _pixel(x: UOp, at: list[UOp], sizes: Any, padding: str, corners: bool) -> UOp:
+def _pixel(x: UOp, at: list[UOp], padding: str, corners: bool) -> UOp:
     """(batch, channels, places...): the elements at integer places, 0 outside of the image."""
+    sizes = _numbers(dims(x)[2:], at[0].dtype)
     if padding != "zeros":
         at = [_inside(v, size, padding, corners) for v, size in zip(at, sizes)]
     valid = functools.reduce(
         operator.and_, [(v >= 0) & (v <= size - 1) for v, size in zip(at, sizes)]
     )
-    keys = [v.clip(0.0, float(size - 1)).cast(dtypes.int64) for v, size in zip(at, sizes)]
+    keys = [v.clip(0.0, size - 1.0).cast(dtypes.int64) for v, size in zip(at, sizes)]
     batch, channels = dims(x)[:2]
     lead = [1] * (len(keys[0].shape) - 1)
     first = uopc.arange(batch, dtype=dtypes.int64).reshape(batch, 1, *lead)
@@ -152,9 +162,9 @@ def roi_align(n: Node) -> UOp:
 
 def _sampled(x: UOp, at: list[UOp], greatest: bool) -> tuple[UOp, UOp]:
     """Combine the four pixels around each place; also return which places are in the image."""
-    sizes = fixed(x, "RoiAlign")[2:]
-    inside = [(v >= -1.0) & (v <= float(size)) for v, size in zip(at, sizes)]
-    near = [v.clip(0.0, float(size - 1)) for v, size in zip(at, sizes)]
+    sizes = _numbers(dims(x)[2:], at[0].dtype)
+    inside = [(v >= -1.0) & (v <= size) for v, size in zip(at, sizes)]
+    near = [v.clip(0.0, size - 1.0) for v, size in zip(at, sizes)]
     parts = _weighted_elements(x, _linear(near), "zeros", False)
     found = functools.reduce(UOp.maximum, parts) if greatest else _added(parts)
     return found, (inside[0] & inside[1]).unsqueeze(1)
@@ -207,8 +217,9 @@ def roi_align_10(n: Node) -> Any:
 def deform_conv(n: Node) -> UOp:
     """Convolve, reading each element at a place with an offset, and multiply it by a mask."""
     x, w, offset, mask = n.x(0), n.x(1), n.x(2), n.maybe(4)
-    batch, channels, *sizes = fixed(x, "DeformConv")
-    kernel, rank, parts = fixed(w, "DeformConv")[2:], len(sizes), n.attr("offset_group", 1)
+    batch, channels, *sizes = dims(x)
+    kernel = [fixed(d, "DeformConv: a size of the kernel") for d in dims(w)[2:]]
+    rank, parts = len(sizes), n.attr("offset_group", 1)
     places = list(dims(offset)[2:])
     how = windows_of(n, rank)
     by = offset.reshape(batch * parts, *kernel, rank, *places)
@@ -216,16 +227,17 @@ def deform_conv(n: Node) -> UOp:
     for i in range(rank):
         line, across = [1] * (2 * rank), [1] * (2 * rank)
         line[i], across[rank + i] = kernel[i], places[i]
-        tap = np.arange(kernel[i]).reshape(line) * how["dilation"][i]
-        place = np.arange(places[i]).reshape(across) * how["stride"][i] - how["padding"][i][0]
+        tap = np.arange(kernel[i]).reshape(line) * how["dilation"][i] - how["padding"][i][0]
+        place = uopc.arange(places[i], dtype=dtypes.int64).reshape(across) * how["stride"][i]
         own = by[(slice(None),) * (1 + rank) + (i,)]
-        at.append(own + uopc.constant((tap + place).astype(x.dtype.numpy)))
+        at.append(own + (place + uopc.constant(tap)).cast(x.dtype))
     split = x.reshape(batch * parts, channels // parts, *sizes)
     seen = _added(_weighted_elements(split, _linear(at), "zeros", True))
     if mask is not None:
         seen = seen * mask.reshape(batch * parts, 1, *kernel, *places)
     groups, outs = n.attr("group", 1), dims(w)[0]
-    columns = seen.reshape(batch, groups, channels // groups * math.prod(kernel), -1)
+    inner = channels // groups * math.prod(kernel)
+    columns = seen.reshape(batch, groups, inner, shapes.size(places))
     made = w.reshape(groups, outs // groups, -1).matmul(columns).reshape(batch, outs, *places)
     bias = n.maybe(3)
     return made if bias is None else made + bias.reshape(-1, *[1] * rank)
@@ -290,7 +302,7 @@ def col2im(n: Node) -> UOp:
 def max_unpool(n: Node) -> UOp:
     """Put elements back where MaxPool found them; zeros elsewhere."""
     x, places, wanted = n.x(0), n.x(1), n.ints(2)
-    own = fixed(x, "MaxUnpool")
+    own = dims(x)
     kernel = n.attr("kernel_shape", [])
     rank = len(kernel)
     strides, pads = n.attr("strides", [1] * rank), n.attr("pads", [0] * (2 * rank))

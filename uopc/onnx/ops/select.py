@@ -42,7 +42,7 @@ def gather_elements(n: Node) -> UOp:
 def gather_nd(n: Node) -> UOp:
     """Take an element or a slice for each row of the last axis of the indices."""
     x, index, batch = n.x(0), n.x(1), n.attr("batch_dims", 0)
-    count = fixed(index, "GatherND")[-1]
+    count = fixed(dims(index)[-1], "GatherND: the last size of the indices")
     lead = dims(index)[:-1]
     keys = [places(lead[i], i, len(lead)) for i in range(batch)]
     keys += [wrapped(index[..., i], x.shape[batch + i]) for i in range(count)]
@@ -83,7 +83,7 @@ def scatter_nd(n: Node) -> UOp:
     x, index, value = n.x(0), n.x(1), n.x(2)
     if 0 in dims(index):
         return x
-    count = fixed(index, "ScatterND")[-1]
+    count = fixed(dims(index)[-1], "ScatterND: the last size of the indices")
     keys = [wrapped(index[..., i], x.shape[i]) for i in range(count)]
     return _updated(x, tuple(keys), value, n.attr("reduction", "none"))
 

@@ -79,7 +79,7 @@ def _given_number(n: Node, k: int) -> Any:
 def stft(n: Node) -> UOp:
     """Multiply frames of a signal by a window, and transform each frame."""
     x, window, length = n.x(0), n.maybe(2), n.first(3)
-    size = int(length) if length is not None else fixed(n.x(2), "STFT")[0]
+    size = fixed(dims(n.x(2))[0], "STFT: the window") if length is None else int(length)
     parts = x.unsqueeze(1) if len(x.shape) == 2 else x.transpose(1, 2)
     frames = parts.windows(size, int(_given_number(n, 1)))
     if window is not None:
