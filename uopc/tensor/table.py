@@ -492,6 +492,27 @@ ROUTINES: Final = (
         ' it, as long as the longer vector; "valid": where one covers the other. In the dtype that'
         " both promote to. UserError for another mode or rank, no elements, or variables as sizes.",
         ("[1, 2, 3]", "np.array([1, 10])", "array([ 1, 12, 23, 30])")),
+    # ------------------------------------------------ attention
+    Routine(nn.rotary,
+        "Turn pairs of numbers along the last axis of x by angles, whose cosines and sines have the"
+        " shape (..., angles): places of words, in a decoder.",
+        "The pairs are an element of the first half and one of the second half; neighbours if"
+        " `interleaved`. Numbers behind the pairs stay. In the dtype of x, computed in float32 or"
+        " wider. UserError where cosines and sines do not broadcast to the pairs. (J. Su and"
+        " others, 2021.)",
+        ("[1.0, 2.0, 3.0, 4.0]", "np.array([0.0, 1.0]), np.array([1.0, 0.0])",
+         "array([-3.,  2.,  1.,  4.])")),
+    Routine(nn.attention,
+        "softmax(x · keysᵀ · scale) · values: the mean of the values for each query, weighted by"
+        " how well its key fits. x is (..., heads, n, size), keys are (..., groups, length, size)"
+        " and values (..., groups, length, m); heads / groups heads in a row share a group.",
+        "`mask` broadcasts to (..., heads, n, length): bools say what a query sees, floats are"
+        " added to scores. Where a query sees nothing the result is NaN, as of softmax, so let it"
+        " see something. `scale` is 1 / sqrt(size) by default, and `cap` bounds scores: cap ·"
+        " tanh(scores / cap). In the dtype that all promote to. UserError for shapes that do not"
+        " fit. (A. Vaswani and others, 2017; J. Ainslie and others, 2023.)",
+        ("[[[0.0, 0.0]], [[9.0, 0.0]]]", "np.array([[[1.0, 0], [0, 1]]]), np.array([[[2.0], [4]]])",
+         "array([[[3.        ]],\n\n       [[2.00343914]]])")),
     # ------------------------------------------------ matrices
     Routine(la.cholesky,
         "The lower triangles L of x = L·Lᵀ, or with `upper` the upper ones of x = Uᵀ·U; x has shape"

@@ -121,17 +121,8 @@ def rotated(x: UOp, places: UOp, cos: UOp, sin: UOp, interleaved: bool) -> UOp:
         raise UserError(
             f"cos_cache has angles for {2 * half} numbers of a head, which has {dims(x)[-1]}"
         )
-    c, s = (_wide(t.take(places.cast(dtypes.int64), 0)).unsqueeze(1) for t in (cos, sin))
-    part = _wide(x[..., : 2 * half])
-    if interleaved:
-        pairs = part.reshape(*dims(x)[:-1], half, 2)
-        a, b = pairs[..., 0], pairs[..., 1]
-        done = uopc.stack(a * c - b * s, a * s + b * c, axis=-1).reshape(dims(part))
-    else:
-        a, b = part[..., :half], part[..., half:]
-        done = uopc.cat(a * c - b * s, b * c + a * s, axis=-1)
-    done, rest = done.cast(x.dtype), x[..., 2 * half :]
-    return uopc.cat(done, rest, axis=-1) if dims(rest)[-1] else done
+    c, s = (t.take(places.cast(dtypes.int64), 0).unsqueeze(1) for t in (cos, sin))
+    return x.rotary(c, s, interleaved)
 
 
 # ---------------------------------------------------------------- attention
