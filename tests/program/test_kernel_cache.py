@@ -165,3 +165,22 @@ def test_clearing_forgets_kernels(folder: Any, capsys: pytest.CaptureFixture[str
     cache.clear()
     assert not list(folder.iterdir())
     assert uopc.compile((x.exp(), x + 1.5)).stats["compiled"] == 2
+
+
+def test_equal_code_of_kernels_that_name_their_variables_differently():
+    """A kernel from the cache serves another variable: each call passes its own."""
+    for rows, factor in ((3, 2.0), (3, 3.0), (2, 2.0)):
+        at = [uopc.variable(f"at{b}", 0, 7) for b in range(rows)]
+        memory, x = uopc.param("memory", (rows, 8, 4)), uopc.param("x", (rows, 1, 4))
+        written = memory
+        for b in range(rows):
+            part = written.shrink([(b, b + 1), (at[b], at[b] + 1), (0, 4)])
+            written = memory.after(part.store(x[b : b + 1] * factor))
+        got, places = np.zeros((rows, 8, 4), "f4"), [5, 0, 6][:rows]
+        given = np.arange(rows * 4, dtype="f4").reshape(rows, 1, 4) + 1
+        uopc.compile(written.sum())(
+            memory=got, x=given, **{f"at{b}": p for b, p in enumerate(places)}
+        )
+        want = np.zeros_like(got)
+        want[np.arange(rows), places] = given[:, 0] * factor
+        np.testing.assert_array_equal(got, want)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from uopc.backends.device_rows import ONE_DEVICE, DeviceRows
@@ -48,14 +48,16 @@ def make_artifact(
         done=None if keep else done,
     )  # fmt: skip
     compiled, seconds = _compiled(lowered, known, made_by, keep)
+    shared = _shared(compiled) if known.found else compiled
     calls: list[tuple[CompiledKernel | ExchangeCall, tuple[UOp, ...]]] = []
     for call, (kernel, args) in zip(lowered.program.src, lowered.calls):
         stores = exchanges_of(kernel)
         if stores:
             calls.append((ExchangeCall.of(stores, call, request.facts), args))
             continue
-        found = compiled[kernel]
-        calls.append((found, args if kernel in lowered.names else found.arguments(args)))
+        # Equal code names its variables differently: the names are those of the kernel itself.
+        own = args if kernel in lowered.names else compiled[kernel].arguments(args)
+        calls.append((shared[kernel], own))
     used = {k.key: k for k, _ in calls if isinstance(k, CompiledKernel)}
     names = dict(zip(used, numbered([k.name for k in used.values()])))
     for_gpu = known.machine.gpu is not None
@@ -79,8 +81,7 @@ def make_artifact(
 def _compiled(
     lowered: Lowered, known: KernelCache, compiler: Compiler, keep: bool
 ) -> tuple[dict[UOp, CompiledKernel], dict[str, float]]:
-    """Each called kernel with its code, and the seconds that new code took. Kernels with equal code
-    become one, as if all had been lowered."""
+    """Each called kernel with its code, and the seconds that new code took."""
     split: dict[UOp, UOp] = {}  # of a linear kernel: the first kernel that became it
     for call, (kernel, _) in zip(lowered.program.src, lowered.calls):
         split.setdefault(kernel, call.src[0])
@@ -98,7 +99,10 @@ def _compiled(
     for k in lowered.kernels:
         compiled[k] = CompiledKernel.of(k, split[k], key_of[k], lowered.names[k], code)
         known.keep(compiled[k])
-    if known.found:
-        first: dict[object, CompiledKernel] = {}
-        compiled = {k: first.setdefault(c.identity, c) for k, c in compiled.items()}
     return compiled, code.seconds
+
+
+def _shared(compiled: Mapping[UOp, CompiledKernel]) -> dict[UOp, CompiledKernel]:
+    """The kernels, of which those with equal code are one, as if all had been lowered."""
+    first: dict[object, CompiledKernel] = {}
+    return {k: first.setdefault(c.identity, c) for k, c in compiled.items()}
