@@ -94,3 +94,10 @@ def test_registers_decide_whether_all_taps_are_straight_code():
 
 
 MACHINES = ("laptop", "workstation")
+
+
+def test_a_stride_of_many_phases_is_no_straight_code():
+    """As in a spectrogram: each phase of the stride would be a loop of its own."""
+    x, w = uopc.param("x", (1, 1, 12000)), uopc.param("w", (1, 1, 512))
+    (kernel,) = lowered_for("laptop", x.conv(w, stride=40), 1).kernels
+    assert [o.op for o in kernel.arg.opts or ()].count("PEEL") < 16

@@ -133,7 +133,8 @@ def _is_in_place(k: Nest, v: UOp, lane: UOp) -> bool:
 
 
 def _pack(s: Scheduler, found: _SharedWindows, at: UOp) -> bool:
-    """PACK the elements that are not read in place; False if that is not legal."""
+    """PACK the elements that are not read in place; False if that is not legal, or if the stride
+    has too many phases."""
     lanes, fills = s.target.lanes(s.nest.element_bits), []
     for n in found.elements:
         operands = packing.operands(s.kernel)
@@ -144,7 +145,10 @@ def _pack(s: Scheduler, found: _SharedWindows, at: UOp) -> bool:
     for fill in fills:
         nest, *_, number = fill[-1].arg.axis
         for phase in [q for q in fill if q.arg.axis[-1] == number - 1]:
-            for _ in range((length_of(phase) or 1) - 1):
+            phases = length_of(phase) or 1  # of the stride, each of which is a loop of its own
+            if phases > SIDE_BY_SIDE:
+                return False
+            for _ in range(phases - 1):
                 s.attempt("PEEL", s.family(phase)[-1], 1)
         cut_at_guards(s, fill[-1], [r for r in s.axes if r.arg.axis[0] != nest])
         for q in s.family(fill[-1]):
