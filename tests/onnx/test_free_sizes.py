@@ -66,6 +66,17 @@ OF_ONE_AXIS = [  # inputs, body, opset
     ("float[2, 2, 3, n] x, float[2, 3, 3, 2] g",
      'y = GridSample<padding_mode = "border">(x, g)', 20),
     ("float[n, n] x", "y = EyeLike(x)", 9),
+    *[("float[2, 1, n] x, float[3, 1, 3] w",
+       f'y = Conv<auto_pad = "{p}", strides = [{s}]>(x, w)', 13)
+      for p, s in (("SAME_UPPER", 2), ("SAME_LOWER", 2), ("SAME_UPPER", 5))],
+    *[("float[1, 1, n, 4] x", f'y = {op}<auto_pad = "SAME_UPPER", strides = [2, 3],'
+       " kernel_shape = [3, 2]>(x)", 13) for op in ("MaxPool", "AveragePool")],
+    ("float[1, 2, n, 3] x", "s = Constant<value = float[4] {1.0, 1.0, 2.0, 2.0}>() r ="
+     ' Constant<value = float[0] {}>() y = Resize<mode = "nearest">(x, r, s)', 13),
+    ("float[1, 1, n] x, float[1, 1, 5] w",
+     'q = Shape(w) y = Resize<mode = "linear">(x, , , q)', 13),
+    ("float[1, 1, n, 3] x", "s = Constant<value = float[4] {1.0, 1.0, 3.0, 1.0}>() y = Upsample(x,"
+     " s)", 9),
 ]  # fmt: skip
 
 

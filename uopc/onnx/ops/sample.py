@@ -12,7 +12,6 @@ import numpy as np
 import uopc
 from uopc import UOp, dtypes
 from uopc.errors import Unsupported
-from uopc.ir.core import shapes
 from uopc.ir.core.dtypes import DType
 from uopc.onnx.node import Node, dims, few, fixed
 from uopc.onnx.ops.windows import windows_of
@@ -237,7 +236,7 @@ def deform_conv(n: Node) -> UOp:
         seen = seen * mask.reshape(batch * parts, 1, *kernel, *places)
     groups, outs = n.attr("group", 1), dims(w)[0]
     inner = channels // groups * math.prod(kernel)
-    columns = seen.reshape(batch, groups, inner, shapes.size(places))
+    columns = seen.reshape(batch, groups, inner, math.prod(places))
     made = w.reshape(groups, outs // groups, -1).matmul(columns).reshape(batch, outs, *places)
     bias = n.maybe(3)
     return made if bias is None else made + bias.reshape(-1, *[1] * rank)

@@ -9,7 +9,8 @@ from typing import Any
 import uopc
 from uopc import UOp, dtypes
 from uopc.errors import UserError
-from uopc.onnx.node import Node, dims
+from uopc.ir.builder.operands import as_dim
+from uopc.onnx.node import Node, dims, fixed
 from uopc.onnx.registry import op
 
 _AUTO = {"VALID": "valid", "SAME_UPPER": "same", "SAME_LOWER": "same_lower"}
@@ -59,9 +60,8 @@ def conv_transpose(n: Node) -> UOp:
         pads = []
         for i, (size, step, apart) in enumerate(zip(dims(x)[2:], how["stride"], how["dilation"])):
             full = (size - 1) * step + (kernel[i] - 1) * apart + 1 + more[i]
-            total = full - (size * step if wanted is None else wanted[i])
-            if not isinstance(total, int):
-                raise UserError("the sizes must be known: pass dims=")
+            total = as_dim(full - (size * step if wanted is None else wanted[i]))
+            fixed(total, "ConvTranspose: the padding for output_shape")
             more[i] += max(-total, 0)
             half, rest = divmod(max(total, 0), 2)
             pads.append((half, half + rest) if mode == "SAME_UPPER" else (half + rest, half))

@@ -11,10 +11,10 @@ from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, show
 from uopc.ir.core.uop import UOp
-from uopc.ir.index.dims import dim_uop
+from uopc.ir.index.dims import maximum, minimum
 from uopc.tensor.reductions import along
 
-Edges = list[tuple[int, int]]  # elements put before and after an axis; taken away if negative
+Edges = list[tuple[Dim, Dim]]  # elements put before and after an axis; taken away if negative
 _SHARES = ("same", "same_lower")
 
 
@@ -78,6 +78,7 @@ class Windows:
         self.who, self.sizes, self.kernel = who, sizes, kernel
         self.stride = per_axis(stride, rank, f"{who}: stride", 1)
         self.dilation = per_axis(dilation, rank, f"{who}: dilation", 1)
+        self.has_all = padding in _SHARES  # a window at every stride
         self.edges = self._edges(padding)
         self.counts = [self._count(i, ceil_mode) for i in range(rank)]
         self.beyond = [self._beyond(i) if ceil_mode else 0 for i in range(rank)]
@@ -97,21 +98,20 @@ class Windows:
             raise UserError(f"{self.who}: padding must be numbers, {named}, got {padding!r}")
         found = []
         for i in range(rank):
-            half, rest = divmod(self._shared(i), 2)
-            found.append((half, half + rest) if padding == "same" else (half + rest, half))
+            total = self._shared(i)
+            less, more = as_dim(total // 2), as_dim((total + 1) // 2)
+            found.append((less, more) if padding == "same" else (more, less))
         return found
 
-    def _shared(self, i: int) -> int:
+    def _shared(self, i: int) -> Dim:
         """The padding of an axis, both ends together, for a window at every stride."""
         size, step = self.sizes[i], self.stride[i]
-        last = -1 if step == 1 else (-(-size // step) - 1) * step - size
-        total = last + self.span(i)  # `last`: the last place, counted from the end
-        if not isinstance(total, int):
-            raise UserError(f"{self.who}: padding by name needs known sizes")
-        return max(total, 0)
+        return maximum(self.span(i) - step + (-size % step), 0)
 
     def _count(self, i: int, ceil_mode: bool) -> Dim:
         before, after = self.edges[i]
+        if self.has_all:
+            return as_dim(-(-self.sizes[i] // self.stride[i]))
         room = self.sizes[i] + (before + after) - self.span(i)
         if isinstance(room, int) and room < 0:
             window = f"a window of {self.kernel[i]} (dilation {self.dilation[i]})"
@@ -122,17 +122,12 @@ class Windows:
         if not ceil_mode:
             return as_dim(room // step + 1)
         some, most = -(-room // step) + 1, -(-(self.sizes[i] + before) // step)
-        if isinstance(some, int) and isinstance(most, int):
-            return min(some, most)  # the last window begins before the elements end
-        return as_dim(dim_uop(some).minimum(dim_uop(most)))
+        return minimum(some, most)  # the last window begins before the elements end
 
     def _beyond(self, i: int) -> Dim:
         """The number of elements that the last window needs beyond the edges."""
         wide = self.sizes[i] + sum(self.edges[i])
-        more = (self.counts[i] - 1) * self.stride[i] + self.span(i) - wide
-        if isinstance(more, int):
-            return max(more, 0)
-        return as_dim(dim_uop(more).maximum(0))
+        return maximum((self.counts[i] - 1) * self.stride[i] + self.span(i) - wide, 0)
 
     def padded(self, a: UOp, fill: Any = 0) -> UOp:
         """Pad the array by its edges."""

@@ -19,10 +19,13 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, checks, leaves, movement, operands
 from uopc.ir.builder.fold import cast
 from uopc.ir.builder.movement import normal_axis
+from uopc.ir.builder.operands import as_dim
 from uopc.ir.core import dtypes, shapes
-from uopc.ir.core.shapes import Shape, show
+from uopc.ir.core.shapes import Dim, Shape, show
 from uopc.ir.core.uop import UOp
 from uopc.tensor import indexing
+from uopc.tensor.signals import free_resizing
+from uopc.tensor.signals.free_resizing import FreeAxis
 
 Floats = npt.NDArray[np.float64]
 _REACH: Final = {"linear": 1, "cubic": 2}  # the neighbours on each side
@@ -53,7 +56,7 @@ def resize(
 ) -> UOp:  # fmt: skip
     """`a` with other sizes along `axes` (by default the last ones), as ONNX's Resize.
 
-    sizes: an int for each axis; without them, the old ones times `scales`, rounded down. scales: by
+    sizes: a size for each axis; without them, the old ones times `scales`, rounded down. scales: by
     default the quotients of the sizes. mode: "nearest" (one of the elements, by `rounding`: floor,
     ceil, round_prefer_floor or round_prefer_ceil), "linear", or "cubic" (with the coefficient
     `cubic`; R. Keys, Cubic convolution interpolation for digital image processing, 1981).
@@ -68,7 +71,8 @@ def resize(
     not exist have no weight; otherwise they are those at the ends.
 
     The result has the dtype of `a` for "nearest", else integers are made float32. UserError for
-    names, sizes and axes that there are not, and axes whose size is a variable.
+    names, sizes and axes that there are not; where a size is a variable, for crop and for antialias
+    between sizes.
 
     Examples:
         >>> x = uopc.constant([10.0, 20.0, 40.0])
@@ -85,6 +89,17 @@ def resize(
     given = a.dtype if mode == "nearest" or a.dtype.is_float else dtypes.float32
     x = a if mode == "nearest" else cast(a, dtypes.accumulator(given))
     for axis, along in zip(which, found):
+        if isinstance(along, FreeAxis):
+            if mode == "nearest":
+                x = free_resizing.nearest(x, axis, along, coordinates, rounding)
+                continue
+            assert weigh is not None
+            if aliased and not isinstance(along.wide, int):
+                raise UserError(f"resize: antialias needs a number as the scale of axis {axis}")
+            shrunk = min(along.wide / along.narrow, 1.0) if aliased else 1.0
+            weight = functools.partial(_weight, reach=weigh, coefficient=coefficient)
+            x = free_resizing.mean(x, axis, along, coordinates, weigh, shrunk, weight, excluded)
+            continue
         if along.length == along.size and along.scale == 1.0 and along.crop == (0.0, 1.0):
             continue
         at = _places(along, coordinates)
@@ -123,10 +138,10 @@ def _each(value: Any, what: str, kinds: tuple[type, ...]) -> list[Any]:
 
 def _axes(
     a: UOp, sizes: Any, scales: Any, axes: Any, crop: Any
-) -> tuple[list[_ResizedAxis], Sequence[int]]:
+) -> tuple[list[_ResizedAxis | FreeAxis], Sequence[int]]:
     if sizes is None and scales is None:
         raise UserError("resize: sizes or scales must be given")
-    counts = None if sizes is None else _each(sizes, "sizes", (int,))
+    counts = None if sizes is None else [as_dim(d) for d in _each(sizes, "sizes", (int, UOp))]
     factors = None if scales is None else _each(scales, "scales", (int, float))
     n = len(counts if counts is not None else factors or ())
     dims, rank = shapes.shape(a), len(shapes.shape(a))
@@ -138,9 +153,10 @@ def _axes(
     for what, given in (("sizes", counts), ("scales", factors)):
         if given is not None and len(given) != len(which):
             raise UserError(f"resize: {len(given)} {what} for {len(which)} axes")
-        if given is not None and not all(0 < v < math.inf for v in given):
+        known = [v for v in given or () if not isinstance(v, UOp)]
+        if not all(0 < v < math.inf for v in known):
             raise UserError(f"resize: {what} must be more than 0, got {given}")
-    found = []
+    found: list[_ResizedAxis | FreeAxis] = []
     for k, axis in enumerate(which):
         count = None if counts is None else counts[k]
         scale = None if factors is None else float(factors[k])
@@ -150,11 +166,18 @@ def _axes(
 
 
 def _axis(
-    dims: Shape, i: int, count: int | None, scale: float | None, crop: tuple[float, float]
-) -> _ResizedAxis:
+    dims: Shape, i: int, count: Dim | None, scale: float | None, crop: tuple[float, float]
+) -> _ResizedAxis | FreeAxis:
     """Resize axis i to `count` elements, or by the scale."""
     size = dims[i]
-    if not isinstance(size, int) or size == 0:
+    if isinstance(size, UOp) or isinstance(count, UOp):
+        if crop != (0.0, 1.0):
+            raise UserError(f"resize: crop needs numbers as sizes, got {show(dims)}")
+        if count is not None:
+            return FreeAxis.to_length(size, count)
+        assert scale is not None
+        return FreeAxis.by_scale(size, scale)
+    if size == 0:
         raise UserError(f"resize: axis {i} of {show(dims)} must have a size above 0")
     if count is None:
         assert scale is not None
@@ -193,18 +216,22 @@ def _taps(
     first = math.floor(-reach / shrunk) + 1
     index = np.floor(at).astype(np.int64)[:, None] + np.arange(first, 2 * reach - first)
     d = np.abs(at[:, None] - index) * shrunk
-    if reach == 1:
-        weights = np.maximum(1 - d, 0)
-    else:
-        c = coefficient
-        near = ((c + 2) * d - (c + 3)) * d * d + 1
-        far = ((c * d - 5 * c) * d + 8 * c) * d - 4 * c
-        weights = np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+    weights = _weight(d, reach, coefficient, np.where)
     if excluded:
         weights = np.where((index < 0) | (index >= size), 0.0, weights)
     weights = weights / weights.sum(1, keepdims=True)
     read = weights.any(0)
     return index[:, read].clip(0, size - 1), weights[:, read]
+
+
+def _weight(d: Any, reach: int, coefficient: float, where: Any = alu.where) -> Any:
+    """The weight of an element at distance d."""
+    c = coefficient
+    if reach == 1:
+        return where(d < 1, 1 - d, 0.0)
+    near = ((c + 2) * d - (c + 3)) * d * d + 1
+    far = ((c * d - 5 * c) * d + 8 * c) * d - 4 * c
+    return where(d <= 1, near, where(d < 2, far, 0.0))
 
 
 def _line(values: npt.NDArray[Any], axis: int, rank: int) -> UOp:
