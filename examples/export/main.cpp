@@ -8,8 +8,8 @@
 static std::vector<double> lengths_of(const std::vector<double> &x, double &total)
 {
     std::vector<double> lengths(x.size() / 3);
-    std::vector<double> work(distances_work_bytes() / sizeof(double) + 1);
     const auto rows = static_cast<int64_t>(lengths.size());
+    std::vector<double> work(distances_work_bytes(rows) / sizeof(double) + 1);
     if (distances(x.data(), lengths.data(), &total, rows, work.data()) != 0) {
         throw std::out_of_range("distances: the number of rows");
     }

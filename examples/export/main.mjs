@@ -18,7 +18,7 @@ function place(size) {
 
 const rows = 2;
 const [x, lengths, total] = [place(8 * 3 * rows), place(8 * rows), place(8)];
-const work = place(distances_work_bytes());
+const work = place(distances_work_bytes(rows));
 new Float64Array(memory.buffer, x, 3 * rows).set([3, 0, 4, 1, 2, 2]);
 if (distances(x, lengths, total, rows, work) !== 0) exit(1);
 const results = [...new Float64Array(memory.buffer, lengths, rows), new Float64Array(memory.buffer, total, 1)[0]];

@@ -81,7 +81,7 @@ def test_no_index_of_64_bits_is_left(tmp_path: Path) -> None:
     y = x.flip(0).pad(((1, 1), (0, 0))).sum(axis=1)
     uopc.export(y, tmp_path / "f", kind="c", index_bits=32)
     text = (tmp_path / "f.c").read_text("utf-8")
-    kernel = text.partition("static void")[2].partition("int f(")[0]
+    kernel = text.partition("static void")[2].partition("const char f_id")[0]
     assert "int32_t n)" in kernel and "int64_t" not in kernel
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import uopc
 from uopc import config
+from uopc.backends.plan import value_of
 from uopc.cli import sizes
 from uopc.cli.main import main as cli
 from uopc.errors import UserError
@@ -44,12 +46,35 @@ def work_bytes(header: str) -> int:
 def test_memory_follows_the_sizes(tmp_path: Path) -> None:
     source = tmp_path / "model.py"
     source.write_text(SOURCE, "utf-8")
-    largest = work_bytes(exported(tmp_path, str(source)))
+    largest = exported(tmp_path, str(source))
+    assert "size_t f_work_bytes(int64_t n, int64_t m);" in largest
     closer = exported(tmp_path, str(source), "--dims", "n=1:64")
-    assert "n: 1 to 64 " in closer and work_bytes(closer) == largest // 64
+    assert "n: 1 to 64 " in closer and work_bytes(closer) == work_bytes(largest) // 64
     fixed = exported(tmp_path, str(source), "--set", "n=8", "--set", "m=2")
     assert "int f(const float *x, float *y, void *work);" in fixed
-    assert work_bytes(fixed) == 8 * 2 * 4 * 4
+    assert work_bytes(fixed) == 8 * 2 * 4 * 4 and "size_t f_work_bytes(void);" in fixed
+
+
+def test_a_function_says_what_some_sizes_take(tmp_path: Path) -> None:
+    """The bytes that the program takes, also of more than 32 bits; the constant is the most."""
+    n, m = uopc.variable("n", 1, 1 << 20), uopc.variable("m", 1, 4096)
+    x = uopc.param("x", (n, m))
+    graph = (x.exp().contiguous() + x.flip(0)).sum(axis=1)[::2].contiguous().cumsum(0)
+    made = uopc.export(graph, tmp_path / "f", kind="shared")
+    library = ctypes.CDLL(str(made.files[-1]))
+    library.f_work_bytes.restype = ctypes.c_size_t
+    header = (tmp_path / "f.h").read_text("utf-8")
+    assert "size_t f_work_bytes(int64_t n, int64_t m);" in header
+    plan = uopc.compile(graph, threads=1)._runner.plan
+    for own in ((1, 1), (7, 5), (1 << 20, 1), (1 << 19, 4095), (1 << 20, 4096)):
+        given = [ctypes.c_int64(k) for k in own]
+        nbytes = library.f_work_bytes(*given)
+        assert nbytes == value_of(plan.arena_bytes, dict(zip("nm", own, strict=True)))
+        assert 0 <= nbytes - 4 * own[0] * own[1] < 8 * own[0] + (1 << 16)
+    assert nbytes == work_bytes(header) > 1 << 34
+    f, given = uopc.load_exported(made.files[-1]), np.random.default_rng(0).random((9, 5), "f4")
+    want = np.cumsum((np.exp(given) + given[::-1]).sum(axis=1)[::2])
+    np.testing.assert_allclose(f(given), want, rtol=1e-6)
 
 
 @pytest.mark.parametrize("given", [{"n": 5}, {"m": 3}, {"n": 5, "m": 3}, {"n": (2, 7), "m": 3}],

@@ -66,14 +66,15 @@ def by_hand(program, inputs, values):
     }
     memory = {k: a.reshape(-1).view(np.uint8) for k, a in {**inputs, **outputs}.items()}
     memory |= {f"constant{i}": c.reshape(-1).view(np.uint8) for i, c in enumerate(plan.constants)}
-    memory["arena"] = np.full(plan.arena_bytes, 77, np.uint8)
+    memory["arena"] = np.full(value_of(plan.arena_bytes, values), 77, np.uint8)
     for launch in program.launches:
         views = []
         for b in launch.buffers:
             shape = shape_of([dim(d) for d in b.shape], values)
             nbytes = int(np.prod(shape)) * b.dtype.itemsize
             assert value_of(dim(b.nbytes), values) == nbytes
-            part = memory[b.name][b.offset : b.offset + nbytes]
+            at = value_of(dim(b.offset), values)
+            part = memory[b.name][at : at + nbytes]
             views.append(part.view(b.dtype.numpy).reshape(shape))
         launch.run(*views)
     return outputs

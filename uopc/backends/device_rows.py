@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from uopc.backends import memory_plan
 from uopc.backends.memory_plan import Lifetime
 from uopc.backends.plan import Exchange
+from uopc.ir.core.shapes import Dim
 from uopc.ir.devices import device
+from uopc.ir.index.dims import dims_sum, multiple
 
 if TYPE_CHECKING:
     from uopc.ir.devices.launches import LaunchPlace
@@ -58,10 +60,11 @@ def owner(users: set[int]) -> int:
 
 def offsets(
     blocks: Sequence[Lifetime], owners: Sequence[int], places: Sequence[LaunchPlace]
-) -> tuple[list[int], int]:
+) -> tuple[list[Dim], Dim]:
     """The offset of each block, and the size of the arena: a part for each owner. What several
     devices use is alive for whole rounds, because devices are at different places of a round."""
-    found, total = [0] * len(blocks), 0
+    found: list[Dim] = [0] * len(blocks)
+    total: Dim = 0
     first: dict[int, int] = {}  # by round
     last: dict[int, int] = {}
     for number, place in enumerate(places):
@@ -77,6 +80,6 @@ def offsets(
             ]
         inside, size = memory_plan.plan(alive)
         for i, offset in zip(chosen, inside):
-            found[i] = total + offset
-        total += -(-size // PAGE) * PAGE
+            found[i] = dims_sum(total, offset)
+        total = dims_sum(total, multiple(size, PAGE))
     return found, total

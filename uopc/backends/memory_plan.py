@@ -1,10 +1,20 @@
-"""Offsets of intermediates in one arena, where memory is reused after its last read."""
+"""Offsets of intermediates in one arena, where memory is reused after its last read.
+
+Blocks of known sizes lie first, each in the lowest gap that fits; behind them those whose sizes a
+call decides (`memory_expressions.py`).
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uopc.ir.core.shapes import Dim
+
+if TYPE_CHECKING:  # programs with known sizes need no expressions
+    from uopc.ir.index.polynomials import Polynomial
 
 ALIGNMENT = 64  # a cache line, and the widest vector
 # A processor compares a load with the stores before it by the last 12 bits of their addresses. If
@@ -28,14 +38,18 @@ def is_ahead(address: int, others: Iterable[int]) -> bool:
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A block of `nbytes` that is alive from launch `first` to launch `last`, inclusive."""
+    """A block of `nbytes` that is alive from launch `first` to launch `last`, inclusive. Where a
+    call decides its size, `nbytes` is what is typical, `bound` holds for all calls, and the block
+    begins at a multiple of `alignment`."""
 
     nbytes: int
     first: int
     last: int
+    bound: Polynomial | None = None
+    alignment: int = ALIGNMENT
 
 
-class _Timeline:
+class Timeline:
     """The placed blocks by launch.
 
     A block overlaps those that begin in its lifetime, and those that are alive when it begins. A
@@ -73,14 +87,29 @@ class _Timeline:
         return found
 
 
-def plan(blocks: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """The offset of each block, and the size of the arena. Live blocks do not overlap.
+def plan(blocks: Sequence[Lifetime]) -> tuple[list[Dim], Dim]:
+    """The offset of each block, and the size of the arena. Live blocks do not overlap."""
+    fixed = [i for i, b in enumerate(blocks) if b.bound is None]
+    free = [i for i, b in enumerate(blocks) if b.bound is not None]
+    found, total = packed([blocks[i] for i in fixed])
+    offsets: dict[int, Dim] = dict(zip(fixed, found))
+    end: Dim = total
+    if free:
+        from uopc.backends.memory_expressions import stacked
+
+        above, end = stacked([blocks[i] for i in free], total)
+        offsets |= dict(zip(free, above))
+    return [offsets[i] for i in range(len(blocks))], end
+
+
+def packed(blocks: Sequence[Lifetime]) -> tuple[list[int], int]:
+    """The offsets of blocks of known sizes, and the end of all.
 
     Greedy by size (as in Pisarchyk and Lee, 2020): large blocks first, each in the lowest gap
     that fits among the placed blocks alive at the same time.
     """
     offsets = [0] * len(blocks)
-    placed = _Timeline(blocks)
+    placed = Timeline(blocks)
     total = 0
     for i in sorted(range(len(blocks)), key=lambda i: (-blocks[i].nbytes, blocks[i].first, i)):
         block = blocks[i]

@@ -50,6 +50,10 @@ class DimValue:
         """The names of the variables in it."""
         return {str(known) for op, known, _ in self.instructions if op == Ops.VARIABLE.name}
 
+    def expression(self, variables: Mapping[str, UOp]) -> UOp:
+        """The index expression over these variables."""
+        return closed.expression(self.instructions, variables)
+
     def evaluate(self, values: Mapping[str, int]) -> int:
         """The number, given every variable's value."""
         return values[self.variable] if self.variable else closed.value(self.instructions, values)
@@ -362,6 +366,14 @@ class Plan:
     def fresh(self) -> tuple[ResultArray, ...]:
         """The results that need memory, in base order."""
         return tuple(result for result in self.results if result.source is None)
+
+    def shown(self, d: Dim) -> int | UOp:
+        """A size as users read it: a number, or an expression over the variables."""
+        if isinstance(d, int):
+            return d
+        from uopc.ir.builder.operands import variable
+
+        return d.expression({v.name: variable(v.name, v.lo, v.hi) for v in self.variables})
 
     @property
     def arena_base(self) -> int:

@@ -91,7 +91,7 @@ def with_interface(f: Exported, name: str) -> Exported:
         _sparse(a, sparse[i]) if i in sparse else _dense(a)
         for i, a in enumerate(f.arrays) if not a.is_input
     ]
-    work = -(-f.work_bytes // _DOUBLE)
+    work = -(-f.work_bytes({}) // _DOUBLE)
     made = Interface(name, f.name, work, tuple(inputs), tuple(outputs))
     return replace(f, casadi=made)
 

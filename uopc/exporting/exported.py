@@ -13,7 +13,7 @@ import numpy.typing as npt
 from uopc import config
 from uopc.backends.c.names import identifier
 from uopc.backends.llvm import index_width
-from uopc.backends.plan import Dim, Plan
+from uopc.backends.plan import Dim, Plan, value_of
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.exporting.casadi import Interface
 from uopc.exporting.machines import TargetMachine
@@ -107,12 +107,10 @@ class Exported:
         }
         return replace(self, machine=machine, kernels=kernels)
 
-    @property
-    def work_bytes(self) -> int:
-        """The memory for intermediate values: the maximum over the levels."""
-        nbytes = self.plan.arena_bytes
-        assert isinstance(nbytes, int)
-        return max([nbytes, *[v.work_bytes for v in self.levels]])
+    def work_bytes(self, values: Mapping[str, int]) -> int:
+        """The memory for intermediate values, for sizes by the user's names: the most of all
+        levels."""
+        return max([value_of(v.plan.arena_bytes, values) for v in self.versions])
 
     @property
     def threads(self) -> int:
@@ -220,10 +218,11 @@ def _check_fit(machine: TargetMachine, sizes: Sequence[Size], plan: Plan) -> Non
                 f"export: {s.given} is {s.low} to {s.high}, but {machine.name} has sizes of"
                 f" {machine.size_bits} bits: give closer bounds"
             )
-    if isinstance(plan.arena_bytes, int) and plan.arena_bytes > most:
+    nbytes = value_of(plan.arena_bytes, {s.given: s.high for s in sizes})
+    if nbytes > most:
+        closer = ": give sizes closer bounds" if sizes else ""
         raise Unsupported(
-            f"export: the function needs {plan.arena_bytes} bytes of memory, {machine.name} has"
-            " less"
+            f"export: the function needs {nbytes} bytes of memory, {machine.name} has less{closer}"
         )
 
 

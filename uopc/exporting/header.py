@@ -8,6 +8,9 @@ from uopc.exporting import levels, places
 from uopc.exporting.casadi import declarations
 from uopc.exporting.exported import ArrayArgument, Exported
 from uopc.exporting.manifest import ABI, WORK_ALIGNMENT
+from uopc.exporting.sizes import work
+from uopc.ir.core import bounds
+from uopc.ir.index.affine import is_const
 
 _RULES = """
 Arrays are in row-major order and aligned as their elements are. What the function writes shares no
@@ -44,7 +47,16 @@ def parameters(f: Exported) -> list[str]:
     """The declarations of the function's parameters, in order."""
     arrays = [f"{'' if a.written else 'const '}{memory_type(a.dtype)} *{a.name}" for a in f.arrays]
     run = ["uopc_run run", "void *context"] if f.threads > 1 else []
-    return [*arrays, *[f"int{f.machine.size_bits}_t {s.name}" for s in f.sizes], "void *work", *run]
+    return [*arrays, *_sizes(f), "void *work", *run]
+
+
+def _sizes(f: Exported) -> list[str]:
+    return [f"int{f.machine.size_bits}_t {s.name}" for s in f.sizes]
+
+
+def work_prototype(f: Exported) -> str:
+    """The declaration of the function that gives the bytes of work, without a semicolon."""
+    return wrapped(f"size_t {f.name}_work_bytes({', '.join(_sizes(f)) or 'void'})", 4)
 
 
 def prototype(f: Exported) -> str:
@@ -65,15 +77,14 @@ def header(f: Exported) -> str:
         f"#ifndef UOPC_{name}_H", f"#define UOPC_{name}_H", "#include <stddef.h>",
         "#include <stdint.h>", "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
         *([_RUN_TYPES.strip(), ""] if f.threads > 1 else []), f"#define {upper}_ABI {ABI}",
-        f"#define {upper}_WORK_BYTES {f.work_bytes}",
+        *_most_work(f),
         f"#define {upper}_WORK_ALIGNMENT {WORK_ALIGNMENT}", "",
         *[comment(_described(a)) for a in f.arrays],
         *[comment(f"{s.name}: {s.low} to {s.high}") for s in f.sizes],
         comment(_work(f)), *([comment(_RUN.strip())] if f.threads > 1 else []),
         *[comment(text) for text in _results(f)],
         f"{prototype(f)};", "",
-        comment(f"The bytes of work: {upper}_WORK_BYTES."),
-        f"size_t {name}_work_bytes(void);",
+        comment(_work_text(f)), f"{work_prototype(f)};",
         comment("A digest of this interface and of the graph."),
         f"extern const char {name}_id[];", *_best(f), *_matrices(f), *more, "",
         "#ifdef __cplusplus", "}", "#endif", "#endif", "",
@@ -105,9 +116,27 @@ def _described(a: ArrayArgument) -> str:
 
 
 def _work(f: Exported) -> str:
-    if not f.work_bytes:
+    size = work(f)
+    if is_const(size) and not size.arg:
         return "work: not read or written; may be a null pointer"
-    return f"work: {f.work_bytes} bytes, aligned to {WORK_ALIGNMENT}; 64 is fastest"
+    sizes = ", ".join([s.name for s in f.sizes])
+    nbytes = f"{size.arg}" if is_const(size) else f"{f.name}_work_bytes({sizes})"
+    return f"work: {nbytes} bytes, aligned to {WORK_ALIGNMENT}; 64 is fastest"
+
+
+def _most_work(f: Exported) -> list[str]:
+    """The macro of the bytes of work at the greatest sizes, if a size_t holds them."""
+    most = bounds.max_dim(work(f))
+    is_held = most < 1 << f.machine.size_bits - 1
+    return [f"#define {f.name.upper()}_WORK_BYTES {most}"] if is_held else []
+
+
+def _work_text(f: Exported) -> str:
+    macro = f"{f.name.upper()}_WORK_BYTES"
+    if is_const(work(f)):
+        return f"The bytes of work: {macro}."
+    most = f" {macro} is the most of all." if _most_work(f) else ""
+    return f"The bytes of work for these sizes, which must be within their bounds.{most}"
 
 
 def _results(f: Exported) -> list[str]:

@@ -91,7 +91,7 @@ class ExportedFunction:
 
     def _run(self, passed: Sequence[AnyArray], values: Mapping[str, int]) -> None:
         """Call the function. UserError if it refuses the sizes."""
-        work = aligned(value_of(self._plan.arena_bytes, {}))
+        work = aligned(value_of(self._plan.arena_bytes, values))
         pointers = [a.ctypes.data for a in passed]
         sizes = [values[v.name] for v in self._plan.variables]
         code = self._function(
@@ -124,7 +124,7 @@ def _plan(promised: Mapping[str, Any]) -> Plan:
         variables=tuple([Variable(d["name"], d["low"], d["high"]) for d in promised["dimensions"]]),
         structure=promised["structure"],
         keys=tuple(promised["keys"]),
-        arena_bytes=promised["work"]["bytes"],
+        arena_bytes=_shape([promised["work"]["bytes"]])[0],
         threads=promised["threads"],
         name=promised["name"],
     )

@@ -18,6 +18,7 @@ from uopc.backends.memory_plan import ALIGNMENT
 from uopc.backends.plan import Dim
 from uopc.exporting import places
 from uopc.exporting.exported import Exported
+from uopc.exporting.sizes import promised_work
 
 FORMAT = 1  # of the manifest
 ABI = 1  # of the calling convention
@@ -42,7 +43,9 @@ def contract(f: Exported) -> dict[str, Any]:
             "math": "libm" if machine.target.has_functions else "own",
             "levels": [v.machine.name for v in f.levels],
         },
-        "work": {"bytes": f.work_bytes, "alignment": WORK_ALIGNMENT, "fastest": ALIGNMENT},
+        "work": {
+            "bytes": _dim(promised_work(f)), "alignment": WORK_ALIGNMENT, "fastest": ALIGNMENT,
+        },
         "threads": f.threads,
         "arrays": [
             {

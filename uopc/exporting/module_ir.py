@@ -34,7 +34,7 @@ from uopc.exporting import casadi, levels, manifest, mulacc, square_root
 from uopc.exporting.entry import EntryWriter, is_shared
 from uopc.exporting.exported import RUN, Exported, ExportedKernel, Size, bits
 from uopc.exporting.places import ConstantTable
-from uopc.exporting.sizes import expression
+from uopc.exporting.sizes import expression, work
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
@@ -77,6 +77,30 @@ class _Rendered:
             self.types = typed.types
 
 
+class _Sizes:
+    """The sizes of a function, and the values of expressions over them."""
+
+    def __init__(self, f: Exported, b: Builder) -> None:
+        self.b = b
+        is_wide = f.machine.size_bits == 64
+        self.given = {
+            s.name: Operand(b, I64, f"%{s.name}") if is_wide
+            else Operand(b, I32, f"%.{s.name}").to(I64, "sext")
+            for s in f.sizes
+        }  # fmt: skip
+        self.known: dict[UOp, Operand] = {}  # expressions that are computed
+
+    def value(self, u: UOp) -> Operand:
+        """The value of an expression: an i1 for a bool, else an i64."""
+        if u.op is Ops.CONST:
+            return Operand(self.b, I1 if u.dtype.kind == "bool" else I64, str(int(u.arg)))
+        if u.op is Ops.VARIABLE:
+            return self.given[u.arg.name]
+        if u not in self.known:
+            self.known[u] = computed(u.op, [self.value(s) for s in u.src])
+        return self.known[u]
+
+
 class _EntryCode(EntryWriter):
     """Builder of the entry, which checks the sizes and runs the launches."""
 
@@ -84,16 +108,10 @@ class _EntryCode(EntryWriter):
         super().__init__(f)
         self.kernels = kernels
         self.b = b = Builder(I32)
-        is_wide = f.machine.size_bits == 64
-        self.sizes = {
-            s.name: Operand(b, I64, f"%{s.name}") if is_wide
-            else Operand(b, I32, f"%.{s.name}").to(I64, "sext")
-            for s in f.sizes
-        }  # fmt: skip
+        self.sizes = _Sizes(f, b)
         bases = [*[f"%{a.name}" for a in f.arrays], "%work"]
         bases += [f"@{f.constant(i)}" for i in range(len(f.constants))]
         self.bases = [Operand(b, _ADDRESS, base) for base in bases]
-        self.known: dict[UOp, Operand] = {}  # expressions that are computed
         in_memory = [c for c in f.plan.launches if kernels[c.kernel].types is None]
         most = max([max(1, len(c.words)) for c in in_memory], default=0)
         self.words = b.alloca(I64, most) if most else None
@@ -104,12 +122,12 @@ class _EntryCode(EntryWriter):
         return self.b.definition(f"define i32 @{self.f.name}({', '.join(parameters(self.f))})")
 
     def refuse_size(self, size: Size, number: int) -> None:
-        value = self.sizes[size.name]
+        value = self.sizes.given[size.name]
         with self.b.when(value.compare("slt", size.low) | value.compare("sgt", size.high)):
             self.b.ret(number)
 
     def refuse_unless(self, holds: UOp, number: int) -> None:
-        with self.b.when(self._value(holds) ^ True):
+        with self.b.when(self.sizes.value(holds) ^ True):
             self.b.ret(number)
 
     def before_launches(self) -> None:
@@ -120,17 +138,7 @@ class _EntryCode(EntryWriter):
     def _size(self, size: Dim) -> Operand:
         if isinstance(size, int):
             return Operand(self.b, I64, str(size))
-        return self._value(expression(size, self.f))
-
-    def _value(self, u: UOp) -> Operand:
-        """The value of an expression: an i1 for a bool, else an i64."""
-        if u.op is Ops.CONST:
-            return Operand(self.b, I1 if u.dtype.kind == "bool" else I64, str(int(u.arg)))
-        if u.op is Ops.VARIABLE:
-            return self.sizes[u.arg.name]
-        if u not in self.known:
-            self.known[u] = computed(u.op, [self._value(s) for s in u.src])
-        return self.known[u]
+        return self.sizes.value(expression(size, self.f))
 
     @contextlib.contextmanager
     def repeated(self, times: Dim) -> Iterator[Operand]:
@@ -204,9 +212,22 @@ def _sizes(plan: Plan) -> Iterator[Dim]:
 
 def parameters(f: Exported) -> list[str]:
     """The parameters of the entry, with their types."""
-    made = [f"ptr %{a.name}" for a in f.arrays]
-    made += [f"{'i64 %' if f.machine.size_bits == 64 else 'i32 %.'}{s.name}" for s in f.sizes]
+    made = [*[f"ptr %{a.name}" for a in f.arrays], *_size_parameters(f)]
     return [*made, "ptr %work", *([f"ptr %{name}" for name in RUN] if f.threads > 1 else [])]
+
+
+def _size_parameters(f: Exported) -> list[str]:
+    return [f"{'i64 %' if f.machine.size_bits == 64 else 'i32 %.'}{s.name}" for s in f.sizes]
+
+
+def _work_bytes(f: Exported) -> str:
+    """The function that gives the bytes of work."""
+    t = I64 if f.machine.size_bits == 64 else I32
+    b = Builder(t)
+    nbytes = _Sizes(f, b).value(work(f))
+    b.ret(nbytes if t is I64 else nbytes.to(t, "trunc"))
+    given = ", ".join(_size_parameters(f))
+    return b.definition(f"define {t.text} @{f.name}_work_bytes({given}) nounwind")
 
 
 def module(f: Exported) -> str:
@@ -230,9 +251,7 @@ def module(f: Exported) -> str:
             declared = [_attributed(v, part, "internal ") for part in k.declared]
             functions.append((_attributed(v, k.text, "internal ", inlined), declared))
     text = emitter.module(functions)
-    t = f"i{f.machine.size_bits}"
-    work = f"define {t} @{f.name}_work_bytes() nounwind {{\n  ret {t} {f.work_bytes}\n}}"
-    parts = [f'source_filename = "{f.name}"', "\n".join(data), text, work, *entries]
+    parts = [f'source_filename = "{f.name}"', "\n".join(data), text, _work_bytes(f), *entries]
     if f.levels:
         parts.append(levels.module_text(f, parameters(f)))
     if f.casadi is not None:

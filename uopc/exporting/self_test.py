@@ -110,7 +110,8 @@ def self_test(
     ]
     memory = [f"static _Alignas(64) unsigned char mem_{a.name}[{before.nbytes + 2 * _GUARD}];"
               for a, before, _ in rows]  # fmt: skip
-    memory.append(f"static _Alignas(64) unsigned char mem_work[{f.work_bytes + 2 * _GUARD}];")
+    nbytes = f.work_bytes(values)
+    memory.append(f"static _Alignas(64) unsigned char mem_work[{nbytes + 2 * _GUARD}];")
     parts = [
         comment(f"The self-test of {f.name}, made by uopc: compile it with the function."),
         f'#include "{stem}.h"', "#include <stdio.h>\n#include <string.h>", _CHECKS,
@@ -138,17 +139,21 @@ def _call(
         f"({'' if a.written else 'const '}{memory_type(a.dtype)} *)(void *)(mem_{place} + GUARD)"
         for a, place in zip(f.arrays, places)
     ]
-    numbers = [f"INT{f.machine.size_bits}_C({n})" for n in sizes]
+    numbers = _numbers(f, sizes)
     run = [how, "NULL"] if f.threads > 1 else []
     return f"{f.name}({', '.join([*arrays, *numbers, 'mem_work + GUARD', *run])})"
 
 
-def _fills(f: Exported, rows: Sequence[tuple[ArrayArgument, Any, Any]]) -> list[str]:
+def _numbers(f: Exported, sizes: Sequence[int]) -> list[str]:
+    return [f"INT{f.machine.size_bits}_C({n})" for n in sizes]
+
+
+def _fills(rows: Sequence[tuple[ArrayArgument, Any, Any]], work: int) -> list[str]:
     made = []
     for a, before, _ in rows:
         content = f"in_{a.name}" if a.is_input else "NULL"
         made.append(f"    fill(mem_{a.name}, {content}, {before.nbytes}u, rubbish);")
-    return [*made, f"    fill(mem_work, NULL, {f.work_bytes}u, rubbish);"]
+    return [*made, f"    fill(mem_work, NULL, {work}u, rubbish);"]
 
 
 def _runs(
@@ -159,27 +164,28 @@ def _runs(
     `twins`."""
     sizes = [values[s.given] for s in f.sizes]
     call = _call(f, sizes, "rubbish == 0x5Au ? NULL : backwards")
-    made = [_run(f, rows, "run", call, "want")]
+    work = f.work_bytes(values)
+    made = [_run(rows, work, "run", call, "want")]
     if shared:
         alone = [(a, before, after) for i, ((a, before, _), after) in enumerate(zip(rows, together))
                  if i not in shared]  # fmt: skip
         call = _call(f, sizes, shared=shared)
-        made.append(_run(f, alone, "run_shared", call, "both"))
+        made.append(_run(alone, work, "run_shared", call, "both"))
     return made
 
 
 def _run(
-    f: Exported, rows: Sequence[tuple[ArrayArgument, Any, Any]], name: str, call: str, wanted: str
+    rows: Sequence[tuple[ArrayArgument, Any, Any]], work: int, name: str, call: str, wanted: str
 ) -> str:
     lines = [f"static size_t {name}(unsigned char rubbish)", "{", "    size_t found = 0;"]
-    lines += _fills(f, rows)
+    lines += _fills(rows, work)
     lines += [f"    if ({call} != 0) {{", "        return 1;", "    }"]
     for a, before, after in rows:
         want = f"{wanted}_{a.name}" if a.written else f"in_{a.name}"
         numbers = f"{after.size}u, {a.dtype.itemsize}u, {_not_a_number(a.dtype)}"
         lines.append(f"    found += wrong(mem_{a.name}, {want}, {numbers});")
         lines.append(f"    found += outside(mem_{a.name}, {before.nbytes}u, rubbish);")
-    lines.append(f"    found += outside(mem_work, {f.work_bytes}u, rubbish);")
+    lines.append(f"    found += outside(mem_work, {work}u, rubbish);")
     return "\n".join([*lines, "    return found;", "}"])
 
 
@@ -200,8 +206,9 @@ def _main(f: Exported, values: Mapping[str, int], shares: bool) -> str:
             if abs(value) < 1 << f.machine.size_bits - 2:
                 sizes = [value if o is s else values[o.given] for o in f.sizes]
                 lines.append(f"    refused = refused && {_call(f, sizes)} == {number};")
+    given = ", ".join(_numbers(f, [values[s.given] for s in f.sizes]))
     lines += [
-        f"    refused = refused && {f.name}_work_bytes() == {f.work_bytes}u;",
+        f"    refused = refused && {f.name}_work_bytes({given}) == {f.work_bytes(values)}u;",
         f'    printf("{f.name}: %lu wrong bytes or elements, sizes %s\\n", (unsigned long)found,',
         '           refused ? "checked" : "not checked");',
         "    return found == 0 && refused ? 0 : 1;", "}",

@@ -21,12 +21,13 @@ from uopc.backends.plan import Dim, PlannedLaunch, Pointer, Scalar, Word
 from uopc.exporting import casadi, manifest, places
 from uopc.exporting.entry import EntryWriter, is_shared
 from uopc.exporting.exported import RUN, Exported, ExportedKernel, Size
-from uopc.exporting.header import prototype
-from uopc.exporting.sizes import expression
-from uopc.ir.core import dtypes, storage
+from uopc.exporting.header import prototype, work_prototype
+from uopc.exporting.sizes import expression, work
+from uopc.ir.core import dtypes, storage, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.index.affine import is_const
 
 _ALIGNED = "_Alignas(64) "
 
@@ -98,7 +99,7 @@ def source(f: Exported, stem: str) -> str:
           for m in f.matrices for t in m.tables],
         *[k.text for k in kernels.values()],
         f'const char {f.name}_id[] = "{manifest.contract_id(f)}";',
-        f"size_t {f.name}_work_bytes(void)\n{{\n    return {f.work_bytes}u;\n}}",
+        _work_bytes(f),
         _EntryText(f, kernels).text(), "" if f.casadi is None else casadi.source(f.casadi),
     ]  # fmt: skip
     head = comment(
@@ -108,6 +109,15 @@ def source(f: Exported, stem: str) -> str:
     )
     parts = [head, f'#include "{stem}.h"\n{HEAD}', prelude.text(), *body]
     return "\n\n".join([p for p in parts if p]) + "\n"
+
+
+def _work_bytes(f: Exported) -> str:
+    """The function that gives the bytes of work."""
+    nbytes = work(f)
+    text = f"{nbytes.arg}u" if is_const(nbytes) else f"(size_t){infix.render(nbytes)}"
+    read = {v.arg.name for v in walk.variables(nbytes)}
+    unread = "".join([f"    (void){s.name};\n" for s in f.sizes if s.name not in read])
+    return f"{work_prototype(f)}\n{{\n{unread}{code(f'    return {text};')}\n}}"
 
 
 def _constant(name: str, array: npt.NDArray[Any], in_file: bool, prelude: Prelude) -> str:

@@ -195,8 +195,8 @@ class Buffer:
     that order.
 
     name: the input's or output's name; else `constant0`, …, or `arena`, the memory of intermediate
-    values. shape: ints, or expressions over variables. offset: bytes from the begin of that memory.
-    nbytes: an int, or an expression over variables.
+    values. shape: ints, or expressions over variables. offset: bytes from the begin of that memory,
+    and nbytes: an int, or an expression over variables.
 
     Examples:
         >>> launch = uopc.compile(uopc.param("x", (3,)) * 2).launches[0]
@@ -208,14 +208,15 @@ class Buffer:
     kind: Kind
     shape: tuple[Any, ...]
     dtype: DType
-    offset: int
+    offset: Any
     nbytes: Any
     reads: bool
     writes: bool
 
     def __str__(self) -> str:
-        at = f"+{self.offset}" if self.offset or self.kind == "arena" else ""
-        return f"{self.name}{at}"
+        if self.kind != "arena" and isinstance(self.offset, int) and not self.offset:
+            return self.name
+        return f"{self.name}+{shapes.show((self.offset,))[1:-1]}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,7 +345,7 @@ def listed(
         split = call.src[0]
         if split not in known:
             known[split] = measure(split, lowered.located(linear))
-        buffers = _buffers(planned, linear, args, names)
+        buffers = _buffers(plan, planned, linear, args, names)
         alone = by_hand.alone(plan, planned, linear, args, buffers)
         variables = {v.name: v.default for v in alone.variables}
         numbers = tuple([u.arg for u in args if u.op is Ops.CONST])
@@ -387,19 +388,20 @@ def _names(plan: Plan) -> list[tuple[Kind, str]]:
 
 
 def _buffers(
-    planned: Planned, linear: UOp, args: Sequence[UOp], names: Sequence[tuple[Kind, str]]
-) -> dict[int, Buffer]:
+    plan: Plan, planned: Planned, linear: UOp, args: Sequence[UOp],
+    names: Sequence[tuple[Kind, str]],
+) -> dict[int, Buffer]:  # fmt: skip
     """The buffers of a launch by slot."""
     reads, writes = set(storage.read_slots(linear)), set(storage.written_slots(linear))
     slots = {int(u.arg.slot): u for u in linear.src if u.op is Ops.PARAM}
     found = {}
     for slot in sorted(slots):
         word, arg = planned.words[slot], args[slot]
-        assert isinstance(word, Pointer) and isinstance(word.offset, int)
-        kind, name = names[word.base]
+        assert isinstance(word, Pointer)
+        (kind, name), offset = names[word.base], plan.shown(word.offset)
         order = slots[slot].arg.order
         shape = (blocks.size(order),) if order else shapes.shape(arg)
         nbytes = shapes.size(shape) * arg.dtype.itemsize
         does = slot in reads, slot in writes
-        found[slot] = Buffer(name, kind, shape, arg.dtype, word.offset, nbytes, *does)
+        found[slot] = Buffer(name, kind, shape, arg.dtype, offset, nbytes, *does)
     return found

@@ -39,7 +39,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.storage import arguments, outer_ranges, storage_root, written_slots
 from uopc.ir.core.uop import UOp
-from uopc.ir.index.dims import uop_dim
+from uopc.ir.index import affine
+from uopc.ir.index.dims import dim_uop, dims_sum, typical, uop_dim
 from uopc.ir.index.size_conditions import SizeCondition, text
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.graph.facts import GraphFacts
@@ -66,7 +67,7 @@ class Block(NamedTuple):
 
     storage: UOp | None
     alive: memory_plan.Lifetime
-    offset: int
+    offset: shapes.Dim
 
 
 def repeats(program: UOp, sharding: MeshLayout | None = None) -> tuple[Repeat, ...]:
@@ -99,7 +100,7 @@ def arena(
     repeated: Iterable[Repeat] = (), buckets: Mapping[int, tuple[UOp, ...]] | None = None,
     placed: Sequence[LaunchPlace] = (), busy: Mapping[int, int] | None = None,
     over: Mapping[int, Sequence[tuple[UOp, UOp]]] | None = None,
-) -> tuple[list[Block], int]:  # fmt: skip
+) -> tuple[list[Block], shapes.Dim]:  # fmt: skip
     """The blocks of the arena, and its size. `calls`: in order, each call's bytes of tiles and its
     storage. `elsewhere`: storage with memory of its own. Storage that a repeated row shares with
     outside calls lives as long as the row runs. A bucket's storage is contiguous, with room for its
@@ -127,7 +128,7 @@ def arena(
     else:
         offsets, total = memory_plan.plan(lives)
     blocks = [
-        Block(u, memory_plan.Lifetime(bounds.most_bytes(u), *spans[u]), offset + at)
+        Block(u, _alive({u: 0}, *spans[u]), dims_sum(offset, at))
         for places, offset in zip(groups.values(), offsets)
         for u, at in places.items() if u in spans
     ]  # fmt: skip
@@ -183,7 +184,29 @@ def _groups(
 def _lifetime(places: Mapping[UOp, int], spans: Mapping[UOp, list[int]]) -> memory_plan.Lifetime:
     """The bytes of contiguous storage, and the calls during which some of it is alive."""
     begins, ends = zip(*[spans[u] for u in places if u in spans])
-    return memory_plan.Lifetime(_room(places), min(begins), max(ends))
+    return _alive(places, min(begins), max(ends))
+
+
+def _alive(places: Mapping[UOp, int], first: int, last: int) -> memory_plan.Lifetime:
+    """The block of some storage at byte offsets in it, of which some may have sizes of the call."""
+    sizes = {u: nbytes(u) for u in places}
+    most = max([at + typical(sizes[u]) for u, at in places.items()])
+    if all([isinstance(n, int) for n in sizes.values()]):
+        return memory_plan.Lifetime(most, first, last)
+    from uopc.ir.index import polynomials  # programs with known sizes need no polynomials
+
+    ends = [
+        polynomials.plus(polynomials.constant(at), polynomials.at_most(sizes[u]))
+        for u, at in places.items()
+    ]
+    is_large = _room(places) >= memory_plan.LARGE
+    alignment = memory_plan.PAGE if is_large else memory_plan.ALIGNMENT
+    return memory_plan.Lifetime(most, first, last, polynomials.greatest(ends), alignment)
+
+
+def nbytes(u: UOp) -> shapes.Dim:
+    """The bytes of a value."""
+    return uop_dim(affine.scaled(dim_uop(shapes.size(shapes.shape(u))), u.dtype.itemsize))
 
 
 def in_bucket(args: Sequence[UOp], elsewhere: Container[UOp]) -> dict[UOp, int]:
@@ -276,8 +299,8 @@ class Planner:
         self.arena_base = len(self.params) + len(self.fresh)
         self.beside = beside or {}
         self.constants: dict[tuple[UOp, Order], int] = {}
-        self.offsets: dict[UOp, int] = {}
-        self.scratch: dict[int, int] = {}  # by launch: the offset of its kernel's tiles
+        self.offsets: dict[UOp, shapes.Dim] = {}
+        self.scratch: dict[int, Dim] = {}  # by launch: the offset of its kernel's tiles
         self.arena_bytes = self._plan_arena()
 
     def _of_device(self, p: UOp) -> UOp:
@@ -321,7 +344,7 @@ class Planner:
                 self.fresh.setdefault(root, len(self.params) + len(self.fresh))
             self.results.append(ResultArray(v.dtype.numpy, shape, source))
 
-    def _plan_arena(self) -> int:
+    def _plan_arena(self) -> Dim:
         """Give intermediates their offsets in the arena. Returns its size."""
         busy = {number: number + count for number, count in self.beside.items()}
         over = {
@@ -333,8 +356,12 @@ class Planner:
             self.buckets, self.rows.places, busy, over,
         )  # fmt: skip
         self.offsets = {b.storage: b.offset for b in blocks if b.storage is not None}
-        self.scratch = {b.alive.first: b.offset for b in blocks if b.storage is None}
-        return total
+        self.scratch = {b.alive.first: dim(b.offset) for b in blocks if b.storage is None}
+        return self._dim(total)
+
+    def _dim(self, d: shapes.Dim) -> Dim:
+        """A size of kernels in the form of the plan."""
+        return d if isinstance(d, int) else dim(rebuild.rebuild_more(d, self.of_whole))
 
     def word(self, u: UOp, order: Order = ()) -> Word:
         if u.op is Ops.VARIABLE:
@@ -344,7 +371,7 @@ class Planner:
         offset = u.arg[0] * u.dtype.itemsize if u.op is Ops.SLICE else 0
         root = storage_root(u)
         if root in self.offsets:
-            return Pointer(self.arena_base, self.offsets[root] + offset)
+            return Pointer(self.arena_base, self._dim(dims_sum(self.offsets[root], offset)))
         base = self.params.get(root, self.fresh.get(root))
         if base is None:
             new = self.arena_base + 1 + len(self.constants)

@@ -453,7 +453,7 @@ class Obtained:
             "total": time.perf_counter() - self.start,
             "nodes": found.nodes,
             "launches": len(found.plan.launches),
-            "arena": found.plan.arena_bytes,
+            "arena": plan.shown(plan.arena_bytes),
             "cache": self.where,
             "scheduled": int(fresh is not None),
             "functions": fresh.context.notes.get("functions", 0) if fresh else 0,

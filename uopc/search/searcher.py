@@ -14,10 +14,10 @@ from uopc.ir.core import storage, walk
 from uopc.ir.core.args import KernelArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index.dims import typical_value
 from uopc.passes.analysis.kernel_names import shape_name
 from uopc.passes.contract import Context
 from uopc.program.request import Request, prepare
-from uopc.program.speed.random_inputs import default_size
 from uopc.program.tuned import kernel_opts
 from uopc.program.tuned.schedules import opts_text, searching
 from uopc.search import edits
@@ -92,7 +92,7 @@ class Searcher:
 def _sizes(kernel: UOp, request: Request) -> dict[str, int]:
     """The value of each variable for measuring: the value that the graph binds, or about 256."""
     found = {v.arg.name: v.arg for v in walk.variables(kernel)}
-    return {n: request.bound.get(n, default_size(v.low, v.high)) for n, v in found.items()}
+    return {n: request.bound.get(n, typical_value(v.low, v.high)) for n, v in found.items()}
 
 
 def standalone(kernel: UOp, call: UOp, request: Request) -> Request:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from uopc.ir.core import walk
-from uopc.ir.core.ops import Op, Ops
-from uopc.ir.core.uop import UOp
+from uopc.ir.core import dtypes, walk
+from uopc.ir.core.ops import GroupOp, Op, Ops
+from uopc.ir.core.uop import UOp, intern
 
 # An op, the value of a constant or the name of a variable, and the operands by instruction number.
 Instruction = tuple[str, int | str | None, tuple[int, ...]]
@@ -40,6 +40,22 @@ def instructions(u: UOp) -> tuple[Instruction, ...]:
             known = int(n.arg) if n.op is Ops.CONST else None
             made.append((n.op.name, known, tuple([number_of[s] for s in n.src])))
     return tuple(made)
+
+
+def expression(program: tuple[Instruction, ...], variables: Mapping[str, UOp]) -> UOp:
+    """The expression of instructions over these variables: what `instructions` has read."""
+    made: list[UOp] = []
+    for name, known, operands in program:
+        op, src = Op.by_name(name), tuple([made[i] for i in operands])
+        if op is Ops.VARIABLE:
+            made.append(variables[str(known)])
+        elif op is Ops.CONST:
+            made.append(intern(op, dtypes.index, (), int(known or 0)))
+        else:
+            bools = bool(src) and all([s.dtype.kind == "bool" for s in src])
+            boolean = op in GroupOp.Comparison or bools
+            made.append(intern(op, dtypes.bool_ if boolean else dtypes.index, src))
+    return made[-1]
 
 
 def value(program: tuple[Instruction, ...], values: Mapping[str, int]) -> int:

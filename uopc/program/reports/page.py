@@ -18,6 +18,7 @@ from uopc.ir.core import walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.storage import storage_root
+from uopc.ir.index.dims import typical
 from uopc.passes.pass_manager import Lowered
 from uopc.program import planner, profile
 from uopc.program.compiled_kernel import chunks
@@ -28,7 +29,8 @@ from uopc.program.speed.work import measure
 
 
 def facts(lowered: Lowered) -> Facts:
-    """The work of each kernel for the largest values of variables, and the memory plan."""
+    """The work of each kernel for the largest values of variables, and the memory plan for typical
+    ones."""
     found = Facts()
     for call, (final, _) in zip(lowered.program.src, lowered.calls):
         split = call.src[0]
@@ -52,8 +54,9 @@ def facts(lowered: Lowered) -> Facts:
             if not exchanges_of(call.src[0])
         }
     places = rows.places
-    blocks, found.arena_bytes = planner.arena(calls, fresh, repeats, buckets, places, over=over)
-    found.blocks = [(b.storage, b.alive, b.offset) for b in blocks]
+    blocks, total = planner.arena(calls, fresh, repeats, buckets, places, over=over)
+    found.arena_bytes = typical(total)
+    found.blocks = [(b.storage, b.alive, typical(b.offset)) for b in blocks]
     return found
 
 

@@ -11,18 +11,11 @@ from uopc.backends.plan import AnyArray, Plan
 from uopc.errors import UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.data.blocks import new_array
-
-# Lengths that a variable gets if nobody gives a value.
-DEFAULT_LENGTH = 256
-
-
-def default_size(low: int, high: int) -> int:
-    """A value for a variable with these bounds."""
-    return min(max(DEFAULT_LENGTH, low), high)
+from uopc.ir.index.dims import typical_value
 
 
 def sizes(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
-    """A value for each variable: the given value, else the graph's, else about DEFAULT_LENGTH.
+    """A value for each variable: the given value, else the graph's, else a typical one.
 
     UserError for a name that is no variable, or a value out of bounds.
     """
@@ -34,7 +27,7 @@ def sizes(plan: Plan, given: Mapping[str, int]) -> dict[str, int]:
     values = {}
     for name, v in known.items():
         chosen = given.get(name, v.default)
-        values[name] = default_size(v.lo, v.hi) if chosen is None else chosen
+        values[name] = typical_value(v.lo, v.hi) if chosen is None else chosen
         if not v.lo <= values[name] <= v.hi:
             raise UserError(f"variable {name!r} is {values[name]}, expected {v.lo}..{v.hi}")
     return values
