@@ -48,7 +48,7 @@ def _most(every: list[UOp]) -> UOp:
     found = list(dict.fromkeys([u for u in every if not affine.is_const(u)]))
     if numbers:
         found.append(affine.const(max(numbers)))
-    return reduce(lambda a, b: affine.node(Ops.MAX, a, b), found)
+    return reduce(affine.maximum, found)
 
 
 def _read(size: DimValue, by_name: Mapping[str, UOp]) -> UOp:

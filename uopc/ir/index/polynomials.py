@@ -154,4 +154,4 @@ def _itself(u: UOp) -> Polynomial:
     low = bounds.bounds(u)[0]
     if low >= 0:
         return {u: Fraction(1)}
-    return {affine.node(Ops.MAX, u, affine.const(0)): Fraction(1)}
+    return {affine.maximum(u, affine.const(0)): Fraction(1)}
