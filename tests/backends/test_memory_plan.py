@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from uopc.backends.memory_plan import ALIGNMENT, LARGE, PAGE, Lifetime, Timeline, packed, plan
+from uopc.backends import memory_expressions
+from uopc.backends.memory_plan import ALIGNMENT, LARGE, PAGE, Lifetime, Timeline, plan
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import affine, closed, polynomials
 from uopc.ir.index.dims import dim_uop, typical
@@ -144,7 +145,7 @@ def test_blocks_of_all_sizes_do_not_overlap(drawn, every):
     """The plan is right for each call: nothing alive overlaps, and all lies in the arena, which
     takes no more than all blocks."""
     made, sizes = drawn
-    offsets, total = plan(made)
+    offsets, total = memory_expressions.plan(made)
     for values in every:
         begins = [value(at, values) for at in offsets]
         ends = [at + value(size, values) for at, size in zip(begins, sizes)]
@@ -168,8 +169,8 @@ def test_one_size_takes_what_numbers_take(drawn, n):
         for b, size in zip(drawn, sizes)
     ]  # fmt: skip
     numbers = [Lifetime(value(size, {"n": n}), b.first, b.last) for b, size in zip(drawn, sizes)]
-    offsets, total = plan(made)
-    assert ([value(at, {"n": n}) for at in offsets], value(total, {"n": n})) == packed(numbers)
+    offsets, total = memory_expressions.plan(made)
+    assert ([value(at, {"n": n}) for at in offsets], value(total, {"n": n})) == plan(numbers)
 
 
 def test_a_chain_needs_two_blocks():

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from uopc.backends import memory_plan
 from uopc.backends.memory_plan import Lifetime
 from uopc.backends.plan import Exchange
 from uopc.ir.core.shapes import Dim
@@ -63,6 +62,8 @@ def offsets(
 ) -> tuple[list[Dim], Dim]:
     """The offset of each block, and the size of the arena: a part for each owner. What several
     devices use is alive for whole rounds, because devices are at different places of a round."""
+    from uopc.backends import memory_expressions  # a program from a cache is planned already
+
     found: list[Dim] = [0] * len(blocks)
     total: Dim = 0
     first: dict[int, int] = {}  # by round
@@ -78,7 +79,7 @@ def offsets(
                 replace(b, first=first[places[b.first].round], last=last[places[b.last].round])
                 for b in alive
             ]
-        inside, size = memory_plan.plan(alive)
+        inside, size = memory_expressions.plan(alive)
         for i, offset in zip(chosen, inside):
             found[i] = dims_sum(total, offset)
         total = dims_sum(total, multiple(size, PAGE))

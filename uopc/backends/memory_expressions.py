@@ -16,16 +16,30 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from uopc.backends.memory_plan import Lifetime, Timeline, packed
+from uopc.backends import memory_plan
+from uopc.backends.memory_plan import Lifetime, Timeline
 from uopc.ir.core.shapes import Dim
 from uopc.ir.index import polynomials
 from uopc.ir.index.dims import uop_dim
 from uopc.ir.index.polynomials import ONE, Polynomial
 
 
-def stacked(blocks: Sequence[Lifetime], base: int) -> tuple[list[Dim], Dim]:
+def plan(blocks: Sequence[Lifetime]) -> tuple[list[Dim], Dim]:
+    """The offset of each block, and the size of the arena. Live blocks do not overlap. Blocks of
+    known sizes lie first."""
+    fixed = [i for i, b in enumerate(blocks) if b.bound is None]
+    free = [i for i, b in enumerate(blocks) if b.bound is not None]
+    found, base = memory_plan.plan([blocks[i] for i in fixed])
+    if not free:
+        return [*found], base
+    stacked, end = _stacked([blocks[i] for i in free], base)
+    offsets: dict[int, Dim] = {**dict(zip(fixed, found)), **dict(zip(free, stacked))}
+    return [offsets[i] for i in range(len(blocks))], end
+
+
+def _stacked(blocks: Sequence[Lifetime], base: int) -> tuple[list[Dim], Dim]:
     """The offsets of blocks from `base` on, and the end of all."""
-    typical, _ = packed(blocks)
+    typical, _ = memory_plan.plan(blocks)
     placed = Timeline(blocks)
     offsets: list[Dim] = [0] * len(blocks)
     ends = [polynomials.constant(base)] * len(blocks)

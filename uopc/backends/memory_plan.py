@@ -1,7 +1,6 @@
 """Offsets of intermediates in one arena, where memory is reused after its last read.
 
-Blocks of known sizes lie first, each in the lowest gap that fits; behind them those whose sizes a
-call decides (`memory_expressions.py`).
+This is the plan of numbers; `memory_expressions.py` adds blocks whose sizes a call decides.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from uopc.ir.core.shapes import Dim
 
 if TYPE_CHECKING:  # programs with known sizes need no expressions
     from uopc.ir.index.polynomials import Polynomial
@@ -87,23 +84,8 @@ class Timeline:
         return found
 
 
-def plan(blocks: Sequence[Lifetime]) -> tuple[list[Dim], Dim]:
-    """The offset of each block, and the size of the arena. Live blocks do not overlap."""
-    fixed = [i for i, b in enumerate(blocks) if b.bound is None]
-    free = [i for i, b in enumerate(blocks) if b.bound is not None]
-    found, total = packed([blocks[i] for i in fixed])
-    offsets: dict[int, Dim] = dict(zip(fixed, found))
-    end: Dim = total
-    if free:
-        from uopc.backends.memory_expressions import stacked
-
-        above, end = stacked([blocks[i] for i in free], total)
-        offsets |= dict(zip(free, above))
-    return [offsets[i] for i in range(len(blocks))], end
-
-
-def packed(blocks: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """The offsets of blocks of known sizes, and the end of all.
+def plan(blocks: Sequence[Lifetime]) -> tuple[list[int], int]:
+    """The offset of each block, and the size of the arena. Live blocks do not overlap.
 
     Greedy by size (as in Pisarchyk and Lee, 2020): large blocks first, each in the lowest gap
     that fits among the placed blocks alive at the same time.

@@ -12,7 +12,6 @@ from uopc.exporting.exported import Exported
 from uopc.ir.builder.operands import variable
 from uopc.ir.core import bounds, dtypes, walk
 from uopc.ir.core.intervals import Interval
-from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, closed
 

@@ -126,7 +126,9 @@ def arena(
         owners += [placed[life.first].device for life in tiles]
         offsets, total = device_rows.offsets(lives, owners, placed)
     else:
-        offsets, total = memory_plan.plan(lives)
+        from uopc.backends import memory_expressions  # a program from a cache is planned already
+
+        offsets, total = memory_expressions.plan(lives)
     blocks = [
         Block(u, _alive({u: 0}, *spans[u]), dims_sum(offset, at))
         for places, offset in zip(groups.values(), offsets)
