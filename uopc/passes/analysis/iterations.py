@@ -83,11 +83,18 @@ def _may_meet(target: Access, access: Access) -> bool:
 
 
 def _is_scattered(target: Access) -> bool:
-    """True if the index is more than a sum of loops: a value that was read, a quotient."""
+    """True if the index is more than a sum of loops: a value that was read, a quotient. A quotient
+    of sizes is the same in all iterations, as a size is."""
     return any(
         f.op not in (Ops.RANGE, Ops.VARIABLE, Ops.CONST, Ops.SPECIAL, Ops.LANES)
+        and not _is_of_sizes(f)
         for m in target.form[1] for f in affine.factors(m)
     )  # fmt: skip
+
+
+def _is_of_sizes(f: UOp) -> bool:
+    """True for a value of variables alone."""
+    return not any([u.op in (Ops.RANGE, Ops.INDEX, Ops.SPECIAL) for u in walk.toposort(f)])
 
 
 def _never_meet(target: Access, access: Access, r: UOp) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from uopc.config import MOST_THREADS
 from uopc.ir.builder import fold
-from uopc.ir.core import bounds, dtypes
+from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -219,8 +219,11 @@ def padded(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
 def after(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
     """The iterations up to the last multiple of n, then the remaining iterations."""
     check_amount(n)
-    whole = affine.scaled(affine.floordiv(r.src[0], affine.const(n)), n)
-    rest = affine.sub(r.src[0], whole)
+    length = r.src[0]
+    count, rest = affine.divmod_(length, affine.const(n))
+    whole = affine.scaled(count, n)
+    if ranges.ranges(length):  # of a block, whose end moves
+        rest = affine.sub(length, whole)
     if bounds.bounds(rest)[1] == 0:
         raise Refused(f"{n} divides the range: there is no rest")
     if bounds.bounds(whole)[1] == 0:
