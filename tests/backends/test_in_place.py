@@ -127,7 +127,7 @@ OPTS = [
     [], [Opt("OVERLAP", 0, 8)], [Opt("SPLIT", 0, 8), Opt("VECTOR", 0, 8)],
     [Opt("BLOCK", 0, 16)], [Opt("SPLIT", 0, 16), Opt("UPCAST", 0, 16)],
     [Opt("PADTO", 0, 8), Opt("VECTOR", 0, 8)],
-    [Opt("BLOCK", 0, 12), Opt("SPLIT", 1, 8)],
+    [Opt("BLOCK", 0, 12), Opt("SPLIT", 1, 8)], [Opt("REPEAT", 0, 8)],
 ]  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def test_opts_that_do_an_element_twice(opts):
     linear, pairs = found
     assert linear.arg.opts == tuple(opts)
     twice = problems(linear, (0, 1)) != ""
-    assert twice == any(o.op == "OVERLAP" for o in opts)
+    assert twice == any(o.op in ("OVERLAP", "REPEAT") for o in opts)
     guarded = any(o.op == "PADTO" for o in opts)
     assert pairs == (() if twice or guarded else ((0, 1), (0, 2)))
 

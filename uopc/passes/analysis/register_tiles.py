@@ -26,12 +26,13 @@ def step_cycles(
 
 
 def register_tile(
-    rows: int, columns: int, lanes: int, registers: int, row_step: int, machine: MachineFacts,
+    rows: int | None, columns: int | None, lanes: int, registers: int, row_step: int, machine: MachineFacts,
     masked: bool = False, widest: int | None = None,
     vectors_in_l1: float = math.inf, shorter: tuple[int, int] = (0, 0),
 ) -> tuple[int, int, float]:  # fmt: skip
-    """The cheapest tile for a result of `rows` (`row_step` bytes apart) by `columns`: its rows, its
-    vectors of accumulators (`widest` at most), and the cycles of one step over all tiles. `masked`:
+    """The cheapest tile for a result of `rows` (`row_step` bytes apart) by `columns`, None if free:
+    its rows, its vectors of accumulators (`widest` at most), and the cycles of one step over all
+    tiles, for a free size those of a typical one. `masked`:
     partial vectors are read under a mask, which takes a register. A tile with all rows may exceed
     MOST_VECTORS: no other tile reads its panel, and long rows stream faster. `vectors_in_l1`: the
     vectors across a panel that stay in the nearest cache while tiles read the panel again.
@@ -42,6 +43,8 @@ def register_tile(
     """
     best = (float("inf"), 1, 1)
     aliased = row_step % blocks.ALIASED == 0
+    free, sizes = (rows is None, columns is None), _sizes(rows, columns)
+    rows, columns = rows or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH
     most = min(rows, thresholds.MOST_ALIASED_ROWS if aliased else thresholds.MOST_ROWS)
     widest = widest or max(thresholds.MOST_VECTORS, thresholds.COLUMN_VECTORS)
     for vectors in range(1, min(widest, -(-columns // lanes)) + 1):
@@ -53,10 +56,30 @@ def register_tile(
             kinds = _edges((rows, shorter[0]), high, 1)
             kinds += _edges((columns, shorter[1]), vectors * lanes, lanes)
             edges = 1 + thresholds.EDGE * kinds
-            cost = edges * _cover(rows, columns, high, vectors, lanes, machine, vectors_in_l1)
-            best = min(best, (cost, high * vectors, high))
+            cost = 0.0
+            for share, *size in sizes:
+                r, c = [
+                    -(-n // tile) * tile if rounded else n
+                    for n, tile, rounded in zip(size, (high, vectors * lanes), free)
+                ]
+                cost += share * _cover(r, c, high, vectors, lanes, machine, vectors_in_l1)
+            best = min(best, (edges * cost, high * vectors, high))
     cycles, size, high = best
     return high, size // high, cycles
+
+
+def _sizes(rows: int | None, columns: int | None) -> list[tuple[float, int, int]]:
+    """The sizes of a result for which a tile is chosen, each with a factor. Of a free size these
+    are TYPICAL_LENGTH and its halves, down to a few, and each counts by its time per iteration."""
+    halves = [thresholds.TYPICAL_LENGTH >> k for k in range(7)]
+    if rows is not None and columns is not None:
+        return [(1.0, rows, columns)]
+    whole = thresholds.TYPICAL_LENGTH / len(halves)
+    if rows is not None:
+        return [(whole / n, rows, n) for n in halves]
+    if columns is not None:
+        return [(whole / n, n, columns) for n in halves]
+    return [((whole / n) ** 2 * len(halves), n, n) for n in halves]
 
 
 def _edges(lengths: tuple[int, int], tile: int, unit: int) -> int:

@@ -80,7 +80,7 @@ def test_opts_on_chunks_of_every_length(threads: int) -> None:
         a = numbers(n)
         graph = uopc.param("a", (n,)) * 3.0 - 1.0
         for rest in [[], ["SPLIT"], ["SPLIT", "VECTOR"], ["SPLIT", "UPCAST"], ["PADTO"],
-                     ["OVERLAP"]]:  # fmt: skip
+                     ["OVERLAP"], ["REPEAT"]]:  # fmt: skip
             opts = [Opt("THREAD", 0, threads), *[Opt(op, 1, 4) for op in rest]]
             try:
                 got = results(graph, [a], opts)

@@ -133,6 +133,18 @@ def overlapping(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
     return [Part(affine.add(first, inside), (over, inside))]
 
 
+def repeated(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
+    """min(n·over + inside, length - 1). Copies beyond the end run the last iteration again, and
+    store the same values."""
+    length = r.src[0]
+    if n < 2 or affine.is_multiple(length, n):
+        raise Refused(f"the amount {n} must be at least 2 and must not divide the range")
+    inner = [u for u in nest_of(kernel).stores if r in ranges.ranges(u)]
+    legality.check_not_read(kernel, inner)
+    place, loops, *_ = pieces(r, n, kind)
+    return [Part(smaller(place, affine.plus(length, -1)), loops)]
+
+
 def shorter(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
     """n·over + inside; the last piece has fewer iterations inside."""
     check_amount(n)

@@ -47,6 +47,9 @@ OPTS = {
     "UPCAST": OptRow(Split("upcast", rest.exact),
         "the inner n iterations of an output loop become copies of its body",
         "for i < 8: f(i) → for o < 4: f(2·o), f(2·o + 1)"),
+    "REPEAT": OptRow(Split("upcast", rest.repeated),
+        "as UPCAST, for any length: copies beyond the end run the last iteration again",
+        "for i < 6: f(i) → for o < 2: f(4·o), …, f(min(4·o + 3, 5))"),
     "UNROLL": OptRow(Split("unroll", rest.exact),
         "the inner n iterations of a reduce (0: all) get an accumulator each; those of a loop that "
         "keeps its order follow each other in one body",

@@ -302,8 +302,8 @@ def sum_tile(
     """The rows and vectors of a tile for a result of this size, and the cycles per step."""
     target = s.target
     return register_tiles.register_tile(
-        rows or thresholds.TYPICAL_LENGTH, columns or thresholds.TYPICAL_LENGTH,
-        target.lanes(c.reduce.dtype.bits), _registers(c, target), _bytes_apart(k, c.a, c.row),
+        rows, columns, target.lanes(c.reduce.dtype.bits), _registers(c, target),
+        _bytes_apart(k, c.a, c.row),
         s.machine,
         masked=not packs and not target.has_mask_registers, widest=widest,
         vectors_in_l1=math.inf if packs else _vectors_in_l1(k, c, target),
@@ -525,7 +525,7 @@ def image_inside(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
 
 # ---------------------------------------------------------------- rows of the tile
 def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
-    """Unroll rows. The remaining rows become a block, or a loop if their number varies."""
+    """Unroll rows. The remaining rows become a block."""
     length = length_of(row)
     if length is not None and length <= height:
         s.attempt("UPCAST", row, length)
@@ -534,17 +534,21 @@ def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
     if not affine.is_multiple(row.src[0], height):
         first, rest = s.split(row, height)
         if rest is not None:
-            _tile_rest(s, rest)
+            _tile_rest(s, rest, height)
         if first is row:
             return
     for q in _followed(s, first, height):
         s.attempt("UPCAST", q, height)
 
 
-def _tile_rest(s: Scheduler, rest: UOp) -> None:
+def _tile_rest(s: Scheduler, rest: UOp, height: int) -> None:
     """Unroll all rows that fill no tile. If chunks have two lengths, unroll the rows that all
-    chunks have, and then the rows that only longer chunks have."""
+    chunks have, and then the rows that only longer chunks have. A free number of rows is a tile
+    whose last row is computed again in the place of those that are missing."""
     length: int | None = shorter_of(rest) or length_of(rest)
+    if longest_of(rest) is None:
+        s.attempt("REPEAT", rest, height)
+        return
     parts: tuple[UOp | None, ...] = (rest,)
     if length is not None and length_of(rest) is None:
         parts = s.split(rest, length)

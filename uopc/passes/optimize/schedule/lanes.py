@@ -122,11 +122,13 @@ def column_lanes(s: Scheduler, lane: UOp, lanes: int, vectors: int) -> list[UOp]
         is_full = part is full
         length = longest_of(part)
         width = lanes if length is None else covering(lanes, length, 2)
-        if not affine.is_multiple(part.src[0], width) and s.attempt("PADTO", part, width):
+        # A free rest is one tile, masked: its sums are as many as those of the tiles before.
+        whole = width if length is not None or is_full else wide
+        if not affine.is_multiple(part.src[0], whole) and s.attempt("PADTO", part, whole):
             part = s.outer(part)
             length = length_of(part)
         if s.attempt("VECTOR", part, width):
-            copies = vectors if is_full else min(vectors, (length or 1) // width)
+            copies = vectors if is_full or whole > width else min(vectors, (length or 1) // width)
             if copies > 1:
                 s.attempt("UPCAST", s.part(part, 0), copies)
             made.append(s.part(part, 1))
