@@ -1,10 +1,10 @@
 """Programs of free sizes beside programs of the same sizes as numbers, by kind of kernel.
 
-    python benchmarks/free_sizes.py [NAME...] [--compile] [--repeats 9]
+    python benchmarks/free_sizes.py [NAME...] [--repeats 9]
 
-For each kind a program is compiled once with a variable, and once for each of three sizes. The table
-has the time of the former over that of the latter, one thread, in turns in one process, the least of
-several. With `--compile` it has the time to compile, too.
+For each kind a program is compiled once with a variable, and once for each of three sizes. The
+table has the time of the former over that of the latter: one thread, in turns in one process, the
+least of several. The last column has the seconds to compile, free and fixed.
 """
 
 from __future__ import annotations
@@ -307,14 +307,14 @@ def arrays(program: uopc.Program) -> Arrays:
     return found
 
 
-def seconds(f: Callable[[], object]) -> float:
+def seconds(f: uopc.Program, given: Arrays) -> float:
     """The processor time of a call, one of so many that they take a millisecond or more."""
     begin = time.process_time()
-    f()
+    f(**given)
     count = max(1, int(2e-3 / max(time.process_time() - begin, 1e-6)))
     begin = time.process_time()
     for _ in range(count):
-        f()
+        f(**given)
     return (time.process_time() - begin) / count
 
 
@@ -331,17 +331,13 @@ def measure(name: str, repeats: int) -> tuple[list[tuple[float, float]], float, 
     free, free_compile = compiled(row.graph(uopc.variable("n", 1, row.most)))
     times, fixed_compile = [], 0.0
     for size in row.sizes:
-        graph = row.graph(size)
-        fixed, took = compiled(graph)
+        fixed, took = compiled(row.graph(size))
         fixed_compile += took / len(row.sizes)
         given = arrays(fixed) | ({"position": 3} if name.startswith("kv") else {})
-        least = [1e9, 1e9]
-        expected, got = fixed(**given), free(**given)
-        assert np.allclose(expected, got, atol=1e-3), name
-        for _ in range(repeats):
-            least[0] = min(least[0], seconds(lambda: free(**given)))
-            least[1] = min(least[1], seconds(lambda: fixed(**given)))
-        times.append((least[0], least[1]))
+        if not np.allclose(fixed(**given), free(**given), atol=1e-3):
+            raise SystemExit(f"{name} of {size}: other numbers than with a fixed size")
+        turns = [(seconds(free, given), seconds(fixed, given)) for _ in range(repeats)]
+        times.append((min(t for t, _ in turns), min(t for _, t in turns)))
     return times, free_compile, fixed_compile
 
 
@@ -358,7 +354,8 @@ def main() -> None:
             for size, (a, b) in zip(KINDS[name].sizes, times)
         ]
         worst = max(a / b for a, b in times)
-        print(f"{name:22} worst {worst:5.2f} | {' | '.join(cells)} | compile {free:.2f} / {fixed:.2f}", flush=True)
+        row = f"{name:20} worst {worst:5.2f} | {' | '.join(cells)} | {free:.2f} / {fixed:.2f} s"
+        print(row, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Programs of a free size beside NumPy, at sizes around those of vectors and tiles, up to the bound.
+"""Programs of a free size beside NumPy, at sizes around those of vectors and of tiles.
 
 All arrays lie between guard pages, in a child process: a vector or a tile that ends beyond an array
 ends that process.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from uopc.ir.core import bounds
+from uopc.ir.core import bounds, walk
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import values
 
@@ -24,6 +25,11 @@ def shorter_of(r: UOp) -> int:
     """The shorter of the two lengths of a thread's chunk; 0 for any other loop."""
     found = values.cases(r.src[0])
     return 0 if found is None else min(found)
+
+
+def is_free(r: UOp) -> bool:
+    """True if the length of a loop depends on a size that a call brings."""
+    return any([u.op is Ops.VARIABLE for u in walk.toposort(r.src[0])])
 
 
 def most_of(r: UOp) -> int:

@@ -26,18 +26,17 @@ def step_cycles(
 
 
 def register_tile(
-    rows: int | None, columns: int | None, lanes: int, registers: int, row_step: int, machine: MachineFacts,
-    masked: bool = False, widest: int | None = None,
+    rows: int | None, columns: int | None, lanes: int, registers: int, row_step: int,
+    machine: MachineFacts, masked: bool = False, widest: int | None = None,
     vectors_in_l1: float = math.inf, shorter: tuple[int, int] = (0, 0),
 ) -> tuple[int, int, float]:  # fmt: skip
     """The cheapest tile for a result of `rows` (`row_step` bytes apart) by `columns`, None if free:
     its rows, its vectors of accumulators (`widest` at most), and the cycles of one step over all
-    tiles, for a free size those of a typical one. `masked`:
-    partial vectors are read under a mask, which takes a register. A tile with all rows may exceed
-    MOST_VECTORS: no other tile reads its panel, and long rows stream faster. `vectors_in_l1`: the
-    vectors across a panel that stay in the nearest cache while tiles read the panel again.
-    `shorter`: the rows and columns in the shorter chunks of threads, for whose edges the code has
-    tiles, too; 0 if all chunks are equal.
+    tiles, for a free size those of a typical one. `masked`: partial vectors are read under a mask,
+    which takes a register. A tile with all rows may exceed MOST_VECTORS: no other tile reads its
+    panel, and long rows stream faster. `vectors_in_l1`: the vectors across a panel that stay in the
+    nearest cache while tiles read the panel again. `shorter`: the rows and columns in the shorter
+    chunks of threads, for whose edges the code has tiles, too; 0 if all chunks are equal.
 
     333 x 555 in 16 lanes: 6 x 4 takes 56 · 9 tiles (with 3 rows and 43 columns at the edges).
     """
@@ -57,29 +56,25 @@ def register_tile(
             kinds += _edges((columns, shorter[1]), vectors * lanes, lanes)
             edges = 1 + thresholds.EDGE * kinds
             cost = 0.0
-            for share, *size in sizes:
+            for size in sizes:  # each counts by its time per element
                 r, c = [
-                    -(-n // tile) * tile if rounded else n
-                    for n, tile, rounded in zip(size, (high, vectors * lanes), free)
+                    -(-n // tile) * tile if masked_rest else n
+                    for n, tile, masked_rest in zip(size, (high, vectors * lanes), free)
                 ]
-                cost += share * _cover(r, c, high, vectors, lanes, machine, vectors_in_l1)
+                each = _cover(r, c, high, vectors, lanes, machine, vectors_in_l1)
+                cost += each * (rows * columns / (math.prod(size) * len(sizes)))
             best = min(best, (edges * cost, high * vectors, high))
     cycles, size, high = best
     return high, size // high, cycles
 
 
-def _sizes(rows: int | None, columns: int | None) -> list[tuple[float, int, int]]:
-    """The sizes of a result for which a tile is chosen, each with a factor. Of a free size these
-    are TYPICAL_LENGTH and its halves, down to a few, and each counts by its time per iteration."""
-    halves = [thresholds.TYPICAL_LENGTH >> k for k in range(7)]
+def _sizes(rows: int | None, columns: int | None) -> list[tuple[int, int]]:
+    """The sizes of a result for which a tile is chosen: for a free size TYPICAL_LENGTH and its
+    halves, down to a few."""
     if rows is not None and columns is not None:
-        return [(1.0, rows, columns)]
-    whole = thresholds.TYPICAL_LENGTH / len(halves)
-    if rows is not None:
-        return [(whole / n, rows, n) for n in halves]
-    if columns is not None:
-        return [(whole / n, n, columns) for n in halves]
-    return [((whole / n) ** 2 * len(halves), n, n) for n in halves]
+        return [(rows, columns)]
+    halves = [thresholds.TYPICAL_LENGTH >> k for k in range(7)]
+    return [(n if rows is None else rows, n if columns is None else columns) for n in halves]
 
 
 def _edges(lengths: tuple[int, int], tile: int, unit: int) -> int:

@@ -20,6 +20,7 @@ from uopc.ir.core.args import AxisKind
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare, values
+from uopc.ir.nest.loops import is_free
 from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis.iterations import is_ordered
 from uopc.passes.analysis.loops import make_range
@@ -232,10 +233,10 @@ def after(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
     """The iterations up to the last multiple of n, then the remaining iterations."""
     check_amount(n)
     length = r.src[0]
-    count, rest = affine.divmod_(length, affine.const(n))
-    whole = affine.scaled(count, n)
-    if ranges.ranges(length):  # of a block, whose end moves
-        rest = affine.sub(length, whole)
+    whole = affine.scaled(affine.floordiv(length, affine.const(n)), n)
+    rest = affine.sub(length, whole)
+    if is_free(r):
+        rest = affine.floormod(length, affine.const(n))  # less than n, by its bounds
     if bounds.bounds(rest)[1] == 0:
         raise Refused(f"{n} divides the range: there is no rest")
     if bounds.bounds(whole)[1] == 0:

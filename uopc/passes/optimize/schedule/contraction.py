@@ -28,7 +28,7 @@ from uopc.ir.index import affine
 from uopc.ir.nest.accesses import Access, is_plain
 from uopc.ir.nest.arithmetic import expansion, is_arithmetic
 from uopc.ir.nest.contractions import Contraction, find_contraction, find_pairing, term
-from uopc.ir.nest.loops import length_of, longest_of, most_of, shorter_of, trips
+from uopc.ir.nest.loops import is_free, length_of, longest_of, most_of, shorter_of, trips
 from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import register_tiles, thresholds
 from uopc.passes.optimize.opts import packing
@@ -525,7 +525,7 @@ def image_inside(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
 
 # ---------------------------------------------------------------- rows of the tile
 def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
-    """Unroll rows. The remaining rows become a block."""
+    """Unroll rows. The remaining rows become a block, or a loop if their number varies."""
     length = length_of(row)
     if length is not None and length <= height:
         s.attempt("UPCAST", row, length)
@@ -546,7 +546,7 @@ def _tile_rest(s: Scheduler, rest: UOp, height: int) -> None:
     chunks have, and then the rows that only longer chunks have. A free number of rows is a tile
     whose last row is computed again in the place of those that are missing."""
     length: int | None = shorter_of(rest) or length_of(rest)
-    if longest_of(rest) is None:
+    if is_free(rest):
         s.attempt("REPEAT", rest, height)
         return
     parts: tuple[UOp | None, ...] = (rest,)

@@ -7,7 +7,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine, values
 from uopc.ir.nest.accesses import Access
-from uopc.ir.nest.loops import length_of, longest_of
+from uopc.ir.nest.loops import is_free, length_of, longest_of
 from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.contraction import terms_of_a_word
@@ -123,7 +123,7 @@ def column_lanes(s: Scheduler, lane: UOp, lanes: int, vectors: int) -> list[UOp]
         length = longest_of(part)
         width = lanes if length is None else covering(lanes, length, 2)
         # A free rest is one tile, masked: its sums are as many as those of the tiles before.
-        whole = width if length is not None or is_full else wide
+        whole = wide if is_free(part) and not is_full else width
         if not affine.is_multiple(part.src[0], whole) and s.attempt("PADTO", part, whole):
             part = s.outer(part)
             length = length_of(part)
