@@ -86,8 +86,9 @@ def pack(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("the loop must be around the reduce of the operand")
     inside = [q for q in ranges.ranges(value) if not _is_around(q, r)]
     inside.sort(key=lambda q: (q.arg.axis, content(q)))
-    unknown = [q for q in inside if q.src[0].op is not Ops.CONST]  # loops around may decide
-    if any(q.arg.kind != "loop" or ranges.ranges(q.src[0]) & set(inside) for q in unknown):
+    unknown = [q for q in inside if q.src[0].op is not Ops.CONST]  # the tile has room for the most
+    known = ("loop", "reduce")
+    if any(q.arg.kind not in known or ranges.ranges(q.src[0]) & set(inside) for q in unknown):
         raise Refused("the length of a loop inside is not known")
     if not inside:
         raise Refused("the operand is the same in all iterations of the loop")
