@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.forks import cached_property
@@ -368,12 +369,16 @@ class Plan:
         return tuple(result for result in self.results if result.source is None)
 
     def shown(self, d: Dim) -> int | UOp:
-        """A size as users read it: a number, or an expression over the variables."""
+        """A size as users read it: a number, or an expression over the variables. On a mesh it may
+        have variables of a device."""
         if isinstance(d, int):
             return d
         from uopc.ir.builder.operands import variable
 
-        return d.expression({v.name: variable(v.name, v.lo, v.hi) for v in self.variables})
+        least, most = dtypes.index.bounds
+        names = {name: variable(name, least, most) for name in d.variables}
+        names |= {v.name: variable(v.name, v.lo, v.hi) for v in self.variables}
+        return d.expression(names)
 
     @property
     def arena_base(self) -> int:

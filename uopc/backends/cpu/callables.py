@@ -43,6 +43,24 @@ class ProgramBase:
         """Run the program: arrays by position or by name, `out=` for the results' memory."""
         return self._runner.call(arrays, named)
 
+    def trim(self) -> int:
+        """Give the memory of intermediate values back to the system. Returns its bytes.
+
+        A program keeps what its largest call needed, for the calls that follow. After `trim` the
+        next call takes what it needs itself. Other threads may call at the same time: memory that a
+        call uses stays, and 0 is returned. On a GPU, the unused memory of all programs goes back.
+
+        Examples:
+            >>> x = uopc.param("x", (uopc.variable("n", 1, 1 << 20),))
+            >>> program = uopc.compile(x.cumsum(0).flip(0).cumsum(0), threads=1)
+            >>> large, small = program(np.ones(1 << 18, "f4")), program(np.ones(4, "f4"))
+            >>> program.trim() >= large.nbytes, program.trim()
+            (True, 0)
+            >>> program(np.ones(3, "f4"))
+            array([3., 5., 6.], dtype=float32)
+        """
+        return self._runner.trim()
+
 
 AnyProgram = TypeVar("AnyProgram", bound=ProgramBase)
 

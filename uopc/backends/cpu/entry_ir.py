@@ -116,6 +116,7 @@ def attempt(
     call = _Call(bases, arrays, copies, copied, numbers, begins, ends, ndarray, nothing)
     with b.unless(variables.eq(0)):
         b.check(on_request.sized(state, given_arrays), slow)
+    b.check(state.arena_bytes <= state.arena.nbytes, slow)
     with b.count_to(given) as i:
         _take(b, call, given_arrays[i], records, i, slow)
     _check_apart(b, call, state, given, extra, slow)

@@ -121,7 +121,7 @@ def _take_out(
 
 @function(I1, _STATE, OBJECTS)
 def sized(b: Builder, state: Operand, given_arrays: Operand) -> None:
-    """True if the sizes of a call with these arrays are known, and the arena has room for them."""
+    """True if the sizes of a call with these arrays are known."""
     g, slow = global_table(b), b.block()
     variables, inputs, records, ndarray = state.variables, state.inputs, state.records, g.ndarray
     dim_inputs = state.dim_inputs
@@ -144,7 +144,6 @@ def sized(b: Builder, state: Operand, given_arrays: Operand) -> None:
     b.begin(changed)
     b.check(evaluate(state, inputs, variables), slow)
     b.begin(known)
-    b.check(state.arena_bytes <= state.arena.nbytes, slow)
     b.ret(True)
     b.begin(slow)
     b.ret(False)

@@ -135,8 +135,26 @@ class Arena:
         _arenas.add(self)
 
     def _grow(self, nbytes: int) -> None:
-        address, self.memory = _scratch(nbytes)
-        self.words[1:] = address, nbytes
+        """Replace the memory by a larger one. Sizes that grow step by step find room for some
+        steps: pages that no call touches are no memory."""
+        room = nbytes + nbytes // 4 if self.words[2] else nbytes
+        try:
+            address, self.memory = _scratch(room)
+        except DeviceMemoryError:
+            room = nbytes
+            address, self.memory = _scratch(room)
+        self.words[1:] = address, room
+
+    def trim(self) -> int:
+        """Give the memory back, unless a call has it. Returns the bytes."""
+        if self.memory is None or not install().try_acquire(self.words_address):
+            return 0
+        memory, nbytes = self.memory, int(self.words[2])
+        self.memory = None
+        self.words[1:] = NOTHING, 0
+        memory.close()
+        self.release(self)
+        return nbytes
 
     def acquire(self, nbytes: int) -> tuple[int, object]:
         """The address of memory for one call, and its owner: this arena if no other call has it."""
@@ -270,6 +288,10 @@ class Runner:
             else:
                 words += [zero, word.value]
         return words
+
+    def trim(self) -> int:
+        """Give the memory of intermediates back: see `ProgramBase.trim`."""
+        return self.arena.trim()
 
     def fixed_bases(self) -> list[int]:
         """The bases after the arena; against the last, an offset is a plain number."""

@@ -78,14 +78,16 @@ class MemoryPool:
         with self._lock:
             self._free.setdefault(size, []).append(address)
 
-    def trim(self) -> None:
-        """Return unused memory to the driver."""
+    def trim(self) -> int:
+        """Return unused memory to the driver. Returns its bytes."""
         with self._lock:
-            self.held -= sum(size * len(waiting) for size, waiting in self._free.items())
+            nbytes = sum(size * len(waiting) for size, waiting in self._free.items())
+            self.held -= nbytes
             allocations = [self._owned.pop(a) for waiting in self._free.values() for a in waiting]
             self._free.clear()
         for allocation in allocations:
             allocation.free()
+        return nbytes
 
 
 class Pinned:

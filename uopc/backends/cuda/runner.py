@@ -177,6 +177,11 @@ class CudaRunner:
         finally:
             device.pop()
 
+    def trim(self) -> int:
+        """Give unused memory of the device back: see `ProgramBase.trim`."""
+        with self.device:
+            return self.device.pool.trim()
+
     def trace(
         self, positional: tuple[object, ...], named: dict[str, object]
     ) -> tuple[object, list[tuple[str, float]]]:

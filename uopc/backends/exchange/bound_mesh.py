@@ -51,6 +51,10 @@ class BoundMesh:
                 own[rank] = array = as_constant(array)
         return ShardedArray(layout(array.shape, mesh, cut.spec, array.dtype, first), own)
 
+    def trim(self) -> int:
+        """Give the memory of intermediates back: see `ProgramBase.trim`."""
+        return self.runner.trim()
+
     def call(self, positional: tuple[object, ...], named: dict[str, object]) -> object:
         """Call with the remaining arguments."""
         out = {"out": named.pop("out")} if "out" in named else {}

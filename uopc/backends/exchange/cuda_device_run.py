@@ -63,6 +63,9 @@ class CudaDeviceRun(PhasedRun):
     def release(self, owner: object) -> None:
         """Do nothing: memory is free once nobody refers to it."""
 
+    def trim(self) -> int:
+        return self.runner.trim()
+
     def _table(
         self, launches: tuple[PlannedLaunch, ...], values: Mapping[str, int],
         repeats: tuple[Repeat, ...],

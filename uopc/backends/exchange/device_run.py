@@ -57,6 +57,10 @@ class PhasedRun(ABC):
         """End the use of memory that `acquire` gave."""
 
     @abstractmethod
+    def trim(self) -> int:
+        """Give back memory for `acquire` that no call has. Returns its bytes."""
+
+    @abstractmethod
     def _table(
         self, launches: tuple[PlannedLaunch, ...], values: Mapping[str, int],
         repeats: tuple[Repeat, ...],
@@ -265,6 +269,9 @@ class DeviceRun(PhasedRun):
 
     def release(self, owner: object) -> None:
         self.runner.arena.release(owner)
+
+    def trim(self) -> int:
+        return self.runner.arena.trim()
 
     def address_reader(self) -> Callable[[int, int], object] | None:
         return install().read_addresses if is_layout_known() else None

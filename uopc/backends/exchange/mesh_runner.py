@@ -92,6 +92,11 @@ class MeshRunner:
         own = range(self.mesh.size) if self.ranks is None else self._devices_of(self.ranks.rank)
         return {rank: self._device(rank) for rank in own}
 
+    def trim(self) -> int:
+        """Give the memory of intermediates back: see `ProgramBase.trim`."""
+        made = self.devices if "devices" in vars(self) else {}
+        return sum([device.trim() for device in made.values()])
+
     def _names(self) -> Iterable[str]:
         """The names of the kernels."""
         return list(self.image.symbols)
