@@ -72,6 +72,9 @@ CASES = {
     "both sides": (
         lambda n: _x(n, 20) @ _x(n, 20).permute(1, 0), lambda n: (n, 20), lambda x: x @ x.T,
     ),
+    "bytes": (
+        lambda n: _x(n).bitcast(uopc.dtypes.uint8), lambda n: (n,), lambda x: x.view(np.uint8),
+    ),
     "twice": (lambda n: _x(n, 3).cat(_x(n, 3) * 2, axis=0), lambda n: (n, 3),
               lambda x: np.concatenate([x, x * 2])),
     "columns twice": (lambda n: _x(5, n).cat(_x(5, n) * 2, axis=1), lambda n: (5, n),

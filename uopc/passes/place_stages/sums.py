@@ -134,5 +134,5 @@ def ends_of_sums(
 
 def _term_bytes(reduce: UOp) -> float:
     """The bytes of the terms of a sum; those of whole numbers are added up as bytes at best."""
-    terms = most_elements(shapes.shape(reduce.src[0])) / most_elements(shapes.shape(reduce))
+    terms = most_elements(shapes.shape(reduce.src[0])) / max(1, most_elements(shapes.shape(reduce)))
     return terms * (reduce.dtype.itemsize if reduce.dtype.is_float else 1)

@@ -21,9 +21,10 @@ from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.forks import cached_property
+from uopc.ir.index import affine, compare
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.contractions import PRODUCTS
-from uopc.ir.nest.loops import by_axis
+from uopc.ir.nest.loops import by_axis, is_free
 from uopc.ir.nest.nest import nest_of
 from uopc.passes.analysis.loops import ended, identity
 from uopc.passes.effects.views import stores_in
@@ -188,7 +189,8 @@ def _sequence(kernel: UOp, r: UOp, parts: Sequence[Part]) -> UOp:
         made = []
         for i, part in enumerate(parts):
             names = copies(body, r, inner, number + i - 1) if i else {}
-            b = rebuild.rebuild(body, {**part.known, r: part.place, **names})
+            own = _guarded_in_rest(body, r, part) if i and is_free(part.loops[0]) else body
+            b = rebuild.rebuild(own, {**part.known, r: part.place, **names})
             made.append((b, (*part.loops, *[names.get(q, q) for q in inner])))
         if u.op is Ops.REDUCE:
             return functools.reduce(functools.partial(_both, u), [_reduced(u, *m) for m in made])
@@ -198,6 +200,24 @@ def _sequence(kernel: UOp, r: UOp, parts: Sequence[Part]) -> UOp:
         return ended(group, *outer)
 
     return rebuild.rewritten(kernel, change, only=nest_of(kernel).closers(r))
+
+
+def _guarded_in_rest(body: UOp, r: UOp, part: Part) -> UOp:
+    """The body of a rest, with a guard for each access that does not move with the rest: where the
+    rest has no iterations, its first element may be outside, and is read before the loop.
+
+    x[r // 4] in the last n % 4 of n iterations  →  x[n // 4] where 0 < n % 4
+    """
+
+    def stands(u: UOp) -> bool:
+        divided = [v for v in walk.toposort(u.src[1]) if v.op in affine.DIVMOD_OPS]
+        if not any([r in ranges.ranges(v) for v in divided]):
+            return False
+        return ranges.ranges(rebuild.rebuild(u, {r: part.place})).isdisjoint(part.loops)
+
+    still = {u for u in walk.toposort(body) if u.op is Ops.INDEX and stands(u)}
+    runs = compare.less(affine.const(0), part.loops[0].src[0])
+    return rebuild.rewritten(body, lambda u, src: guarded(u, src, runs), only=still)
 
 
 def _stores_nothing(body: UOp) -> bool:
