@@ -47,7 +47,7 @@ VECTORS_OF_A_FUNCTION   = row(4,       "vectors",        "most vectors of a func
 
 # Loops cut in parts
 RUNS_OF_A_NODE          = row(8,       "runs",           "each node of the parts must run at least this often",                             "96 movement ops")
-CHUNK_PARTS             = row(8,       "parts",          "a part of a thread's chunk may be this fraction of it before it is cut again",    "prefix sums")
+CHUNK_PARTS             = row(8,       "parts",          "a loop's part that runs less than this fraction of it is neither cut nor copied", "prefix sums")
 CUT_GROWTH              = row(1.25,    "factor",         "most growth of the code by cuts of a loop that runs seldom",                      "wavelet")
 SPECIALISED             = row(16,      "nodes",          "least gain, per iteration, of cutting a loop of a GPU at guards",                 "GPU guards")
 

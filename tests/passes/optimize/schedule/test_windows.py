@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -91,6 +93,20 @@ def test_registers_decide_whether_all_taps_are_straight_code():
     """25 weights and 4 sums fit 32 registers. Of 16, each row of taps is straight code."""
     unrolled = [[op for op, _ in opts(name, 32, 5, 1, 0)].count("UNROLL") for name in MACHINES]
     assert unrolled == [1, 2]
+
+
+def test_the_sums_of_a_tile_leave_registers_for_their_terms():
+    """Lanes along channels that are the last axis: four columns beside two vectors are 8 sums, for
+    16 registers; beside four vectors 16, for 32. Borders, which run seldom, get single vectors."""
+    x, w = uopc.param("x", (1, 28, 28, 192)), uopc.param("w", (192, 1, 3, 3))
+    y = x.permute(0, 3, 1, 2).conv2d(w, None, 1, 1, 1, 192).permute(0, 2, 3, 1)
+    for name, vectors in zip(MACHINES, (2, 4)):
+        (kernel,) = lowered_for(name, y.contiguous(), 1).kernels
+        made = [(o.op, o.arg) for o in kernel.arg.opts or ()]
+        copied = [n for (op, _), (after, n) in itertools.pairwise(made)
+                  if op == "VECTOR" and after == "UPCAST"]  # fmt: skip
+        assert ("UPCAST", 4) in made and copied == [vectors], made
+        assert [op for op, _ in made].count("VECTOR") >= 9
 
 
 MACHINES = ("laptop", "workstation")

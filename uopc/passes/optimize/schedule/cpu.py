@@ -195,11 +195,15 @@ def _vectorise_output(s: CpuScheduler) -> None:
     if is_dear(s.nest, s.output):
         for q in s.family(s.output):
             follow_bounds(s, q, s.lanes, s.vectors)
-    for q in s.family(s.output):
+    parts, nests = s.family(s.output), s.nest.around
+    runs = {q: max([trips(nest) for nest in nests if q in nest], default=1) for q in parts}
+    for q in parts:
+        is_rare = thresholds.CHUNK_PARTS * runs[q] < max(runs.values())
+        vectors = 1 if is_rare else s.vectors  # at a border copies are code for little time
         if s.columns and length_of(q) is not None:  # a sum reads all rows again for each part
-            lanes.column_lanes(s, q, s.lanes, s.vectors)
+            lanes.column_lanes(s, q, s.lanes, vectors)
         else:
-            lanes.vectorise_output(s, q, s.lanes, s.vectors)
+            lanes.vectorise_output(s, q, s.lanes, vectors)
 
 
 def _vectorise_nests(s: CpuScheduler) -> None:

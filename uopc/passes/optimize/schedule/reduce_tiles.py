@@ -15,8 +15,9 @@ def tile_beside_lanes(
     s: Scheduler, output: UOp, reduces: list[UOp], lanes: int
 ) -> tuple[UOp | None, UOp, int, int]:
     """The row loop that reuses what a reduce reads next to the lanes of `output` (None without
-    one), the loop `output`, and the rows and vectors of a tile, fewer if the copies would get too
-    long. Swap the two loops if the columns' operands leave the cache between rows."""
+    one), the loop `output`, and the rows and vectors of a tile: fewer if registers do not hold the
+    sums and a row of terms, or if the copies would get too long. Swap the two loops if the columns'
+    operands leave the cache between rows."""
     k = s.nest
     looped = [
         u for u in k.reduces
@@ -30,6 +31,8 @@ def tile_beside_lanes(
     row = _row_loop(k, output, looped)
     rows = 1 if row is None else thresholds.TILE_ROWS
     vectors = fitting(thresholds.TILE_VECTORS, most)
+    while vectors > 1 and (rows + 1) * vectors >= s.target.registers:  # and one for what is read
+        vectors //= 2
     size = k.expanded_size()
     while rows * vectors > 1 and rows * vectors * size > thresholds.MOST_COPIES:
         rows, vectors = (rows // 2, vectors) if rows > 1 else (rows, vectors // 2)
