@@ -101,7 +101,8 @@ def orders(notes: Mapping[str, Any], names: Namer) -> list[str]:
         return []
     rows = [("value", "shape", "axes in storage", "cycles of its writers and readers")]
     for u, choice in found.items():
-        cycles = f"{choice.before:.3g} in the order of its shape, {choice.after:.3g} in this one"
+        least = f"at least {choice.before:.3g} in the order of its shape"
+        cycles = f"{least}, {choice.after:.3g} in this one"
         rows.append((names.name(u), shapes.show(u.shape), str(choice.order), cycles))
     return ["values that order-storage stores in another order:", *columns(rows)]
 

@@ -4,6 +4,9 @@ Values that share a nest are chosen together. From the orders of their shapes, o
 second, …) other order of each, whichever is cheaper, values change alone while that saves cycles.
 Where all in another order save a clear share, some go back only if that saves another one. Those in
 another order stay so where that saves a clear share of the cycles of the nests around.
+
+To predict a nest means to schedule it. So totals are compared with limits: once the nests that were
+predicted, and the least that the others take, exceed a limit, no more nests are predicted.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ Cycles = Callable[[Nest, Orders], float]
 
 
 class OrderChoice(NamedTuple):
-    """The order of a value, and the cycles of its writers and readers with it and without it."""
+    """The order of a value, and the cycles of its writers and readers: in the order of its shape at
+    least so many, and in this order."""
 
     order: Order
     before: float
@@ -40,17 +44,21 @@ def plain(root: UOp) -> Order:
 
 
 class Chooser:
-    """`choices`: the orders that each value may have, that of its shape first."""
+    """`choices`: the orders that each value may have, that of its shape first. `least`: what a nest
+    takes in any orders."""
 
     def __init__(
-        self, nests: Iterable[Nest], choices: Mapping[UOp, list[Order]], cycles: Cycles
-    ) -> None:
+        self, nests: Iterable[Nest], choices: Mapping[UOp, list[Order]], cycles: Cycles,
+        least: Callable[[Nest], float],
+    ) -> None:  # fmt: skip
         self.choices, self.cycles = choices, cycles
         self.near: dict[UOp, list[Nest]] = {}  # the nests that write or read a value
         self.values: dict[Nest, list[UOp]] = {}
+        self.least: dict[Nest, float] = {}
         for n in nests:
             found = dict.fromkeys([a.storage for a in n.accesses if a.storage in choices])
             self.values[n] = list(found)
+            self.least[n] = least(n) if found else 0.0
             for u in found:
                 self.near.setdefault(u, []).append(n)
         self._known: dict[tuple[Nest, tuple[Order, ...]], float] = {}
@@ -62,13 +70,14 @@ class Chooser:
             turned = self._cheapest(group)
             for part in self._groups(turned):
                 own, nests = {u: turned[u] for u in part}, self._nests(part)
-                if self._total(nests, own) < (1.0 - GAIN) * self._total(nests, {}):
+                limit = self._total(nests, own) / (1.0 - GAIN)
+                if self._total(nests, {}, limit) > limit:
                     found |= {u: self._choice(u, own) for u in part}
         return found
 
     def _choice(self, u: UOp, orders: Orders) -> OrderChoice:
-        before, after = [self._total(self.near[u], made) for made in ({}, orders)]
-        return OrderChoice(orders[u], before, after)
+        before = sum([self._at_least(n, {}) for n in self.near[u]])
+        return OrderChoice(orders[u], before, self._total(self.near[u], orders))
 
     def _groups(self, values: Collection[UOp]) -> Iterator[list[UOp]]:
         """The values, those together that share a nest."""
@@ -91,8 +100,36 @@ class Chooser:
     def _cheapest(self, group: list[UOp]) -> dict[UOp, Order]:
         """The values of a group that change their order."""
         nests, most = self._nests(group), max([len(self.choices[u]) for u in group])
-        starts = [{u: c[i] for u in group if i < len(c := self.choices[u])} for i in range(most)]
-        start = min(starts, key=lambda made: self._total(nests, made))
+        others = [{u: c[i] for u in group if i < len(c := self.choices[u])} for i in range(1, most)]
+        start = min(others, key=lambda made: self._total(nests, made))
+        whole = self._total(nests, start)
+        limit = whole / (1.0 - GAIN)
+        plain_total = self._total(nests, {}, limit)
+        if plain_total > limit:
+            back = self._cheaper_before(nests, start)
+            orders = self._changed(back, start)
+            if self._total(nests, orders) > (1.0 - GAIN) * whole:
+                orders = start
+        else:
+            orders = self._changed(group, start if whole < plain_total else {})
+        return {u: o for u, o in orders.items() if o != self.choices[u][0]}
+
+    def _cheaper_before(self, nests: list[Nest], start: Orders) -> list[UOp]:
+        """The values whose nests take fewer cycles in the orders of the shapes than in those of
+        `start`; none if these nests together save no clear share. A nest whose values have
+        different orders is taken to cost no less than in the better of both."""
+        limit = (1.0 - GAIN) * self._total(nests, start)
+        now = {n: self._cost(n, start) for n in nests}
+        best = {n: min(now[n], self._at_least(n, {})) for n in nests}
+        for n in sorted(nests, key=lambda n: now[n] - best[n], reverse=True):
+            if sum(best.values()) > limit:
+                return []
+            best[n] = min(now[n], self._cost(n, {}))
+        cheaper = [n for n in nests if best[n] < now[n]]
+        return list(dict.fromkeys([u for n in cheaper for u in self.values[n]]))
+
+    def _changed(self, group: list[UOp], start: Orders) -> dict[UOp, Order]:
+        """The orders after values have changed alone while that saves cycles."""
         orders = dict(start)
         for _ in range(MOST_ROUNDS):
             before = dict(orders)
@@ -100,24 +137,37 @@ class Chooser:
                 orders[u] = self._best_order(u, orders)
             if orders == before:
                 break
-        plain_total, whole, mixed = [self._total(nests, o) for o in ({}, start, orders)]
-        if whole < (1.0 - GAIN) * plain_total and mixed > (1.0 - GAIN) * whole:
-            orders = start
-        return {u: o for u, o in orders.items() if o != self.choices[u][0]}
+        return orders
 
     def _best_order(self, u: UOp, orders: Orders) -> Order:
         """The cheapest order of a value among others in theirs; of equal ones the first."""
-        totals = [self._total(self.near[u], {**orders, u: o}) for o in self.choices[u]]
-        return self.choices[u][totals.index(min(totals))]
+        limit = self._total(self.near[u], orders)
+        totals = {o: self._total(self.near[u], {**orders, u: o}, limit) for o in self.choices[u]}
+        return min(self.choices[u], key=lambda o: totals[o])
 
-    def _total(self, nests: list[Nest], orders: Orders) -> float:
-        return sum([self._cost(n, orders) for n in nests], start=0.0)
+    def _total(self, nests: list[Nest], orders: Orders, limit: float = math.inf) -> float:
+        """The cycles of nests; of a total above the limit only a part."""
+        total = sum([self._at_least(n, orders) for n in nests], start=0.0)
+        for n in sorted(nests, key=lambda n: self.least[n], reverse=True):
+            if total > limit:
+                break
+            before = self._at_least(n, orders)
+            total += self._cost(n, orders) - before
+        return total
+
+    def _at_least(self, n: Nest, orders: Orders) -> float:
+        """The cycles of a nest if they are known, or the least that it takes in any orders."""
+        return self._known.get(self._key(n, orders), self.least[n])
+
+    def _key(self, n: Nest, orders: Orders) -> tuple[Nest, tuple[Order, ...]]:
+        """A value that `orders` does not name has the order of its shape."""
+        return n, tuple([orders.get(u, self.choices[u][0]) for u in self.values[n]])
 
     def _cost(self, n: Nest, orders: Orders) -> float:
-        """The cycles of a nest; a value that `orders` does not name has the order of its shape."""
-        values = self.values[n]
-        key = n, tuple([orders.get(u, self.choices[u][0]) for u in values])
+        """The cycles of a nest."""
+        key = self._key(n, orders)
+        if key not in self._known and len(self._known) >= MOST_ASKED:
+            return self.least[n] if key == self._key(n, {}) else math.inf
         if key not in self._known:
-            asked = len(self._known) < MOST_ASKED
-            self._known[key] = self.cycles(n, dict(zip(values, key[1]))) if asked else math.inf
+            self._known[key] = self.cycles(n, dict(zip(self.values[n], key[1])))
         return self._known[key]

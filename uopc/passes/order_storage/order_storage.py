@@ -33,7 +33,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from uopc.errors import Error
 from uopc.ir.builder import index_maps, leaves, rebuild
@@ -61,7 +62,7 @@ def order_storage(graph: UOp, context: Context) -> UOp:
     choices = _choices(nests, free, context.target)
     if not choices:
         return graph
-    chosen = Chooser(nests, choices, _predicted(context, known)).chosen()
+    chosen = Chooser(nests, choices, _predicted(context, known), _least(context)).chosen()
     context.notes["orders"] = chosen
     if not chosen:
         return graph
@@ -83,6 +84,15 @@ def _predicted(context: Context, known: dict[UOp, UOp]) -> Cycles:
         return asked[program]
 
     return cycles
+
+
+# Only programs whose cycles are predicted import the cost.
+def _least(context: Context) -> Callable[[Nest], float]:
+    """A function that bounds the cycles of a nest in any orders."""
+    from uopc.cost.bound import least_of_nest
+    from uopc.cost.machine import machine_of
+
+    return partial(least_of_nest, m=machine_of(context.target))
 
 
 def _program(nest: Nest, orders: Mapping[UOp, Order], known: dict[UOp, UOp]) -> UOp:
