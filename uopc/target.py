@@ -166,9 +166,16 @@ class Target:
         return "vpdpbf16ps" if self.has("avx512bf16") and self.has("avx512vl") else ""
 
     @property
+    def masked_moves(self) -> str:
+        """The instruction for loads and stores of some lanes where masks are vectors: of AVX
+        without AVX-512; empty elsewhere."""
+        avx = self.gpu is None and self.vector_bits == 256 and not self.has("avx512f")
+        return "vmaskmov" if avx else ""
+
+    @property
     def units(self) -> tuple[str, ...]:
         """The instructions for the emitter: LLVM ends the process if the machine lacks one."""
-        return tuple([name for name in (self.dot4, self.dot2) if name])
+        return tuple([name for name in (self.dot4, self.dot2, self.masked_moves) if name])
 
     @property
     def has_tiles(self) -> bool:

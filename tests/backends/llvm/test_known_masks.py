@@ -1,4 +1,5 @@
-"""Stores under a mask that constants decide write its lanes, and nothing beside them."""
+"""Masks are hidden from LLVM where its faults need that, and nowhere else: stores under a mask that
+constants decide write its lanes, and nothing beside them."""
 
 from __future__ import annotations
 
@@ -42,3 +43,15 @@ def test_the_last_vector_of_narrowed_numbers(name: str, rest: int) -> None:
     assembly = jit.assembly(text, "x86-64-v4", "")
     wide = [s for s in stores_of_scalars(assembly) if SCALARS[s] > rest * dtype.itemsize]
     assert not wide, assembly
+
+
+@pytest.mark.parametrize(("machine", "hidden"), [("laptop", False), ("workstation", True)])
+def test_masks_are_hidden_only_from_mask_registers(machine: str, hidden: bool) -> None:
+    """A load of 8 of 16 lanes beside a choice of lanes; with AVX a mask takes no instruction."""
+    x = uopc.param("x", (3, 11))
+    value = uopc.where(x > 0, x, 1.0 - x).sum(0)
+    opts = [Opt("PADTO", 0, 8), Opt("VECTOR", 0, 8)]
+    lowered = lowered_for(machine, with_opts(plain_kernel(value), opts))
+    (text,) = backend_of("cpu").render(lowered, lowered.kernels).values()
+    assert "llvm.masked.load" in text
+    assert ("asm" in text) is hidden

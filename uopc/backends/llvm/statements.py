@@ -111,7 +111,7 @@ def _load(e: Emitter, u: UOp) -> str | None:
         return from_memory(e, u, e.value(f"select i1 {gate}, {t} {got}, {t} zeroinitializer"))
     mask = f"<{lanes} x i1>"
     if e.selects:
-        gate = e.once(f"and {mask} {gate}, {_all(e, lanes)}")
+        gate = _hidden(e, gate, lanes)
     name = f"llvm.masked.load.{_memory_suffix(u.dtype)}.p0"
     e.declared[f"declare {t} @{name}(ptr, {mask}, {t})"] = None
     place = f"ptr align {u.dtype.itemsize} {address.removeprefix('ptr ')}"
@@ -134,18 +134,21 @@ def _fetch(e: Emitter, u: UOp) -> str | None:
     return e.of(load)
 
 
-def _all(e: Emitter, lanes: int) -> str:
-    """A mask of all lanes, which LLVM takes for any mask.
+def _hidden(e: Emitter, gate: str, lanes: int) -> str:
+    """A mask, of which LLVM does not know that other values have the same, nor which lanes it has.
 
     Two faults of LLVM 22 on AVX-512 need it. LLVM puts a masked load into an instruction that has
     the same mask. If that instruction overwrites an operand that is still needed, LLVM takes the
     load out again, without its mask, and the kernel reads outside of its storage. LLVM stores the
     one lane of a known mask as a scalar; if the vector was narrowed for the store, the scalar is
-    the wide one, and the kernel writes outside of its storage.
+    the wide one, and the kernel writes outside of its storage. Where masks are vectors no
+    instruction but the load or the store takes one.
     """
+    if "vmaskmov" in e.kernel.arg.units:
+        return gate
+    t = f"<{lanes} x i1>"
     if lanes not in e.opaque:
         word, bit, first, mask = (e.fresh() for _ in range(4))
-        t = f"<{lanes} x i1>"
         e.entry += [
             f'  {word} = call i64 asm "", "=r,0"(i64 -1)',
             f"  {bit} = trunc i64 {word} to i1",
@@ -153,7 +156,7 @@ def _all(e: Emitter, lanes: int) -> str:
             f"  {mask} = shufflevector {t} {first}, {t} poison, <{lanes} x i32> zeroinitializer",
         ]
         e.opaque[lanes] = mask
-    return e.opaque[lanes]
+    return e.once(f"and {t} {gate}, {e.opaque[lanes]}")
 
 
 def _is_known(gate: UOp) -> bool:
@@ -206,7 +209,7 @@ def _store(e: Emitter, u: UOp) -> str | None:
     place = f"ptr align {stored.itemsize} {e.address(u.src[0]).removeprefix('ptr ')}"
     gate = e.of(u.src[2], stored.lanes)
     if _is_known(u.src[2]):
-        gate = e.once(f"and {mask} {gate}, {_all(e, stored.lanes)}")
+        gate = _hidden(e, gate, stored.lanes)
     e.effect(f"call void @{name}({t} {given}, {place}, {mask} {gate})")
     return None
 
