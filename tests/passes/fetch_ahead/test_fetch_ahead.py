@@ -125,6 +125,49 @@ def test_one_stream_needs_no_fetch(columns: int) -> None:
     assert fetches(compiled(x[:, : columns - 8].sum(1)))
 
 
+# ---------------------------------------------------------------- several loops of a turn
+def layer_norm(x: UOp) -> UOp:
+    d = x - x.mean(-1, keepdims=True)
+    return d / ((d * d).mean(-1, keepdims=True) + 1.0).sqrt()
+
+
+@pytest.mark.parametrize("kind", ["softmax", "layer_norm"])
+def test_the_loop_that_computes_most_fetches(kind: str) -> None:
+    """The next row to read it, once; and the row of the result, before the loop that writes it."""
+    x = uopc.param("x", (777, 512))
+    graph = x.softmax(-1) if kind == "softmax" else layer_norm(x)
+    program = compiled(graph)
+    (kernel,) = lowered_for("laptop", graph).kernels
+    found = [u for u in kernel.src if u.op is Ops.FETCH]
+    written = [u for u in found if u.src[1].op is Ops.INDEX]
+    read = [u for u in found if u not in written]
+    assert {u.src[1].arg for u in read} == {512} and written
+    outputs = {s.src[0].src[0] for s in kernel.src if s.op is Ops.STORE}
+    assert {u.src[1].src[0] for u in written} <= outputs
+    loops = []
+    for fetched in (read, written):
+        (inner,) = {max(ranges.ranges(u.src[0]), key=lambda r: r.arg.axis) for u in fetched}
+        assert sum([u.dtype.lanes for u in fetched]) * inner.src[0].arg == 512
+        loops.append(inner)
+    assert (loops[0] is loops[1]) is (kind == "softmax")  # whose exponentials take most
+    a = RNG.standard_normal((777, 512)).astype("f4")
+    e = np.exp(a - a.max(-1, keepdims=True))
+    d = a - a.mean(-1, keepdims=True)
+    wanted = {
+        "softmax": e / e.sum(-1, keepdims=True),
+        "layer_norm": d / np.sqrt((d * d).mean(-1, keepdims=True) + 1.0),
+    }
+    np.testing.assert_allclose(program(a), wanted[kind], rtol=1e-4, atol=1e-5)
+
+
+def test_rows_that_the_cache_holds_are_not_fetched() -> None:
+    """128 KiB of 256; and a result of few bytes beside long rows."""
+    assert fetches(compiled(uopc.param("x", (64, 512)).softmax(-1))) == []
+    x = uopc.param("x", (777, 512))
+    graph = x.softmax(-1)[:, :8]
+    assert all([u.src[1].op is not Ops.INDEX for u in fetches(compiled(graph))])
+
+
 # ---------------------------------------------------------------- gathered rows
 def gathered(rows: int, columns: int, dtype: str = "float32") -> tuple[UOp, np.ndarray]:
     table = RNG.integers(-3, 4, (rows, columns)).astype(dtype)
@@ -313,6 +356,9 @@ def loaded(space: str = "global") -> UOp:
     ("operands", "size", "reason"),
     [
         ((const(F32, 1), FOUR), 2, "operand 0 is const, expected a LOAD"),
+        ((const(F32, 1), loaded().src[0]), 2, "operand 0 is const, expected a LOAD"),
+        ((UOp(Ops.FETCH, None, (loaded(), FOUR), 2), FOUR), 2,
+         "operand 0 is fetch, expected a LOAD"),
         ((loaded("reg"), FOUR), 2, "operand 0 is a LOAD of a register, expected one of memory"),
         ((loaded(), const(F32, 4)), 2, "the distance is float32, expected index"),
         ((loaded(), const(uopc.dtypes.int32, 4)), 2, "the distance is int32, expected index"),
@@ -328,4 +374,5 @@ def test_what_is_no_fetch(operands: tuple[UOp, ...], size: int, reason: str) -> 
     assert nodes.CHECKS["result-dtype"](intern(Ops.FETCH, F32, operands, size)) == reason
     with pytest.raises(InvalidIR, match=re.escape(reason)):
         UOp(Ops.FETCH, None, operands, size)
-    assert UOp(Ops.FETCH, None, (loaded(), FOUR), 2).dtype is F32
+    fetch = UOp(Ops.FETCH, None, (loaded(), FOUR), 2)
+    assert UOp(Ops.FETCH, None, (fetch, loaded().src[0]), 2).dtype is fetch.dtype is F32

@@ -125,12 +125,16 @@ def _fetch(e: Emitter, u: UOp) -> str | None:
     outside of the array does no harm."""
     e.declared["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
     load, ahead = u.src
-    t, here = memory_type(u.dtype.scalar), e.address(load.src[0]).removeprefix("ptr ")
-    there = e.element(here, t, ahead)
-    near = 3 if any([v.op is Ops.LOAD for v in walk.toposort(ahead)]) else 2
+    t = memory_type(u.dtype.scalar)
+    written = ahead.op is Ops.INDEX
+    if written:
+        there = e.address(ahead).removeprefix("ptr ")
+    else:
+        there = e.element(e.address(load.src[0]).removeprefix("ptr "), t, ahead)
+    near = 3 if written or any([v.op is Ops.LOAD for v in walk.toposort(ahead)]) else 2
     for line in range(0, u.arg, max(1, LINE // u.dtype.scalar.itemsize)):
         place = e.element(there, t, affine.const(line)) if line else there
-        e.effect(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 {near}, i32 1)")
+        e.effect(f"call void @llvm.prefetch.p0(ptr {place}, i32 {int(written)}, i32 {near}, i32 1)")
     return e.of(load)
 
 
@@ -286,9 +290,7 @@ def _hreduce(e: Emitter, u: UOp) -> str | None:
     combine = ALU[Op.by_name(u.arg)]
     while lanes > 2 and lanes % 2 == 0:
         whole, half = t.vec(lanes), lanes // 2
-        halves = [
-            two_vectors(e, whole, got, "poison", range(i, i + half)) for i in (0, half)
-        ]
+        halves = [two_vectors(e, whole, got, "poison", range(i, i + half)) for i in (0, half)]
         got, lanes = combine(e, t.vec(half), halves), half
     rest = e.lanes(llvm_type(t), got, lanes)
     return functools.reduce(lambda a, b: combine(e, t, [a, b]), rest)
@@ -304,9 +306,7 @@ RULES: dict[Op, Rule] = {
     Ops.LANES: lambda e, u: constant(u.dtype, tuple(range(u.arg))),
     Ops.STACK: _stack,
     Ops.LANE: lambda e, u: lane(e, u.src[0].dtype, e.of(u.src[0]), u.arg),
-    Ops.SHUFFLE: lambda e, u: two_vectors(
-        e, u.src[0].dtype, e.of(u.src[0]), e.of(u.src[1]), u.arg
-    ),
+    Ops.SHUFFLE: lambda e, u: two_vectors(e, u.src[0].dtype, e.of(u.src[0]), e.of(u.src[1]), u.arg),
     Ops.LOOKUP: _lookup,
     Ops.HREDUCE: _hreduce,
     Ops.AFTER: lambda e, u: e.of(u.src[0]),

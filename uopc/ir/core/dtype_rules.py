@@ -214,6 +214,8 @@ def _applied(own: DType | None, src: Operands, arg: Any) -> DType:
 
 def _fetched(own: DType | None, src: Operands, arg: Any) -> DType:
     load, ahead = src
+    while load.op is Ops.FETCH and ahead.op is Ops.INDEX:
+        load = load.src[0]
     if load.op is not Ops.LOAD:
         raise InvalidIR(f"operand 0 is {load.op.name}, expected a LOAD")
     base = load.src[0]
@@ -221,7 +223,7 @@ def _fetched(own: DType | None, src: Operands, arg: Any) -> DType:
         base = base.src[0]
     if base.op is Ops.BUFFER and base.arg.space == "reg":
         raise InvalidIR("operand 0 is a LOAD of a register, expected one of memory")
-    if ahead.dtype is not dtypes.index:
+    if ahead.dtype is not dtypes.index and ahead.op is not Ops.INDEX:
         raise InvalidIR(f"the distance is {ahead.dtype.name}, expected index")
     if not 1 <= arg <= _MOST_FETCHED:
         raise InvalidIR(f"the size is {arg}, expected 1 to {_MOST_FETCHED} elements")

@@ -343,7 +343,7 @@ def _explicit_loads(u: UOp) -> str | None:
     if u.op is Ops.LINEAR:
         return None
     for i, s in enumerate(u.src):
-        if s.op is Ops.INDEX and (i > 0 or not u.op.is_access):
+        if s.op is Ops.INDEX and (i > 0 or not u.op.is_access) and u.op is not Ops.FETCH:
             return f"operand {i} is an address, expected a LOAD of it"
     if u.op.is_access and u.src[0].op not in (Ops.INDEX, Ops.AFTER):
         return f"the address is {u.src[0].op.name}, expected an INDEX"

@@ -17,8 +17,9 @@ Before (vector)                              After (vector)
                                                sink %13 name=r_256_2048
 
 A processor fetches what follows in a row, but begins anew at each page and each row. Here it is
-told what a sum reads one turn of a loop later: the next rows, where each element is read once. An
-array that is read once from its first element to its last needs nothing: the processor follows.
+told what a sum reads one turn of a loop later: the next rows, by the loop that computes most of
+those that read this one. An array that is read once from its first element to its last needs
+nothing: the processor follows.
 Where loops inside read the elements of a turn again, as the rows of a product read a panel of
 weights, the first of them would wait for memory and the others not. Each of their n turns then
 fetches an nth of the next panel, whose elements must lie side by side. This pays for arrays that
@@ -41,7 +42,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.nest.loops import trips
 from uopc.passes.contract import Context
-from uopc.passes.fetch_ahead import gathered_rows
+from uopc.passes.fetch_ahead import gathered_rows, turns
 
 # docs/lab/llvm_effort.md has the figures behind these.
 _LEAST = 8  # bytes of a load: a line takes at most eight
@@ -66,14 +67,24 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
     reads = [u for u in order if u.op is Ops.LOAD and u.src[0].src[0] in large]
     far = [u for u in reads if bounds.most_bytes(u.src[0].src[0]) > l2]
     made = {u: _Fetch(d, u.dtype.lanes) for u, d in gathered_rows.distances(far).items()}
+    written: Mapping[UOp, list[UOp]] = {}
     if any([u.op is Ops.REDUCE for u in order]):
-        made |= _of_sums(order, reads, l2)
+        of_sums = _of_sums(order, reads, l2)
+        rows = {u: f.ahead for u, f in of_sums.items() if affine.is_const(f.ahead)}
+        ahead, written = turns.busiest(rows, order, l2)
+        made |= {u: f for u, f in of_sums.items() if u not in rows}
+        made |= {u: _Fetch(distance, u.dtype.lanes) for u, distance in ahead.items()}
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp:
-        load = intern(Ops.LOAD, u.dtype, src, u.arg, u.tag)
-        return intern(Ops.FETCH, u.dtype, (load, made[u].ahead), made[u].size)
+        value = intern(Ops.LOAD, u.dtype, src, u.arg, u.tag)
+        if u in made:
+            value = intern(Ops.FETCH, u.dtype, (value, made[u].ahead), made[u].size)
+        for place in written.get(u, ()):
+            value = intern(Ops.FETCH, u.dtype, (value, place), u.dtype.lanes)
+        return value
 
-    return rebuild.rewritten(kernel, change, only=set(made)) if made else kernel
+    changed = {*made, *written}
+    return rebuild.rewritten(kernel, change, only=changed) if changed else kernel
 
 
 def _of_sums(order: Iterable[UOp], reads: Sequence[UOp], l2: int) -> dict[UOp, _Fetch]:
@@ -147,8 +158,8 @@ def _fetch(
 ) -> _Fetch | None:
     """The elements that a load fetches for the next iteration of the last loop, outer first, that
     it moves with. None if the load reads few bytes, or not along a sum, or the same in all
-    iterations, or once before a loop that is not around its sums. `loads`: all loads, each with its
-    loops; `beside`: the LOADs of the same array."""
+    iterations, or if a loop that it does not move with is around one that it does. `loads`: all
+    loads, each with its loops; `beside`: the LOADs of the same array."""
     steps = affine.form(load.src[0].src[1])[1]
     sums = [r for r in steps if r.op is Ops.RANGE and r.arg.kind == "reduce"]
     moving = [r for r in loops if r in steps]
@@ -169,7 +180,7 @@ def _fetch(
     row = sum([steps[r] * bounds.bounds(r)[1] for r in sums]) + load.dtype.lanes
     side_by_side = block >= 2 * row
     held = l2 // _MODEL if widened and side_by_side else l2
-    if len(moving) < len(loops) or length <= held or block * size > l2 // _ROW:
+    if moving != loops[: len(moving)] or length <= held or block * size > l2 // _ROW:
         return None
     if _is_one_stream(load, beside, moving, block):
         return None

@@ -1,0 +1,135 @@
+"""Which loop of a turn fetches: the one that computes most, while memory would be idle.
+
+    for i: m = max(x[i, j] over j)               m = max(x[i, j] over j)
+           for j: t[j] = exp(x[i, j] - m)    →   t[j] = exp(x[i, j] - m), and fetch x[i + 1, j],
+           for j: y[i, j] = t[j] / s                 and y[i, j] to write it
+                                                 y[i, j] = t[j] / s
+
+All loops that go through a row of an array can fetch the next one: it costs that loop the least
+whose own instructions take the longest. A loop that only writes what loops before computed waits
+for each line that it writes to; where a loop before goes through a row beside, it fetches these.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from uopc.ir.core import bounds, ranges, walk
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine
+from uopc.ir.nest.arithmetic import is_arithmetic
+from uopc.ir.nest.loops import trips
+
+
+class _RowAccesses(NamedTuple):
+    """A row of an array, and the LOADs or STOREs by which inner loops access each element once:
+    the place of its first element, which outer loops move, and its length."""
+
+    users: tuple[UOp, ...]
+    loops: frozenset[UOp]
+    begin: int
+    outer: Mapping[UOp, int]
+    length: int
+
+    @property
+    def array(self) -> UOp:
+        storage: UOp = self.users[0].src[0].src[0]
+        return storage
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.length, self.array.dtype.scalar.itemsize
+
+    def work(self, order: Iterable[UOp]) -> float:
+        """The arithmetic of its loops, by the costs of the operations."""
+        inside = [u for u in order if not self.loops.isdisjoint(ranges.ranges(u))]
+        costs = [(u.op.cost or 1.0) * u.dtype.lanes for u in inside if is_arithmetic(u)]
+        return sum(costs) * trips(self.loops)
+
+    def is_before(self, other: _RowAccesses) -> bool:
+        """True if another row's values depend on these loops."""
+        nodes = walk.toposort(other.users[0].src[1])
+        ends = [u for u in nodes if u.op in (Ops.REDUCE, Ops.END)]
+        return any([not self.loops.isdisjoint(u.src) for u in ends])
+
+
+class Fetches(NamedTuple):
+    """By LOAD: how far ahead it fetches, and the INDEXes that it fetches to be written."""
+
+    ahead: dict[UOp, UOp]
+    written: dict[UOp, list[UOp]]
+
+
+def busiest(ahead: Mapping[UOp, UOp], order: Sequence[UOp], l2: int) -> Fetches:
+    """The LOADs that shall fetch the next rows, instead of those that can, and what they fetch to
+    be written: rows of arrays that the second-level cache does not hold."""
+    found = Fetches(dict(ahead), defaultdict(list))
+    turns: defaultdict[tuple[UOp, frozenset[UOp]], set[UOp]] = defaultdict(set)
+    for u in ahead:
+        moving = affine.form(u.src[0].src[1])[1]
+        outer = frozenset([r for r in moving if r.arg.kind != "reduce"])
+        turns[u.src[0].src[0], outer].add(u)
+    users = [u for u in order if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].src[0].op is Ops.PARAM]
+    stores = [u for u in users if u.op is Ops.STORE and bounds.most_bytes(u.src[0].src[0]) > l2]
+    for (array, outer), group in turns.items():
+        reads = [u for u in users if u.op is Ops.LOAD and u.src[0].src[0] is array]
+        rows = _rows(reads, outer)
+        own = next((row for row in rows if group.issuperset(row.users)), None)
+        if own is None:
+            continue
+        same = [r for r in rows if r.shape == own.shape and r.begin == own.begin]
+        work = {r.loops: r.work(order) for r in same}
+        distance = ahead[own.users[0]]
+        for u in itertools.chain.from_iterable([r.users for r in same]):
+            found.ahead.pop(u, None)
+        most = max(same, key=lambda r: work[r.loops])
+        found.ahead.update(dict.fromkeys(most.users, distance))
+        for written in [w for w in _rows(stores, outer) if w.shape == own.shape]:
+            before = [r for r in same if r.is_before(written)]
+            if before:
+                at = max(before, key=lambda r: work[r.loops])
+                for u in at.users:
+                    found.written[u].append(_beside(u, at, written))
+    return found
+
+
+def _rows(users: Iterable[UOp], outer: frozenset[UOp]) -> list[_RowAccesses]:
+    """The rows that the LOADs or STOREs of some arrays access in turns of the loops `outer`."""
+    beside: defaultdict[tuple[UOp, frozenset[tuple[UOp, int]]], list[UOp]] = defaultdict(list)
+    for u in users:
+        place = u.src[0]
+        beside[place.src[0], frozenset(affine.form(place.src[1])[1].items())].append(u)
+    found = [_row(group, dict(terms), outer) for (_, terms), group in beside.items()]
+    return [row for row in found if row is not None]
+
+
+def _row(users: list[UOp], terms: Mapping[UOp, int], outer: frozenset[UOp]) -> _RowAccesses | None:
+    """None if accesses leave gaps, have gates, or are not in all of the loops `outer`."""
+    inner = {r: n for r, n in terms.items() if r not in outer}
+    plain = all([r.op is Ops.RANGE and affine.is_const(r.src[0]) for r in inner])
+    gated = any([len(u.src) > (2 if u.op is Ops.STORE else 1) for u in users])
+    if gated or not inner or not plain or not outer <= terms.keys():
+        return None
+    places = sorted([(affine.form(u.src[0].src[1])[0], u.src[0].dtype.lanes) for u in users])
+    begin, length = places[0][0], 0
+    for at, lanes in places:
+        if at != begin + length:
+            return None
+        length += lanes
+    for r in sorted(inner, key=inner.__getitem__):
+        if inner[r] != length:
+            return None
+        length *= r.src[0].arg
+    return _RowAccesses(tuple(users), frozenset(inner), begin, {r: terms[r] for r in outer}, length)
+
+
+def _beside(load: UOp, row: _RowAccesses, written: _RowAccesses) -> UOp:
+    """The INDEX of the elements of a row that is written beside those of a LOAD."""
+    at, terms = affine.form(load.src[0].src[1])
+    inner = {r: n for r, n in terms.items() if r in row.loops}
+    place = affine.build(at - row.begin + written.begin, {**inner, **written.outer})
+    return intern(Ops.INDEX, load.src[0].dtype.scalar, (written.array, place))
