@@ -13,6 +13,7 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import uopc.onnx
+from uopc.errors import UserError
 
 NUMPY = {"float": np.float32, "int64": np.int64}
 
@@ -128,3 +129,44 @@ def test_an_operator_takes_free_sizes_beside_numpy(
     for sizes in ONE:
         x = arrays(inputs, sizes)["x"]
         np.testing.assert_allclose(f(x), want(x), rtol=2e-5, atol=2e-5)
+
+
+# ---------------------------------------------------------------- sizes that agree at the call
+AGREE = [  # inputs, body, sizes that agree, sizes that do not
+    ("float[n, 4] x, float[m, 4] u", "y = Add(x, u)", {"n": 3, "m": 3}, {"n": 3, "m": 2}),
+    ("float[n, 4] x, float[m, 4] u", "y = Concat<axis = 1>(x, u)", {"n": 7, "m": 7},
+     {"n": 3, "m": 2}),
+    ("float[n, 4] x, float[k, n] u", "y = MatMul(x, u)", {"n": 3, "k": 4}, {"n": 3, "k": 5}),
+    ("float[n, m] x, float[m, k] u", "y = MatMul(x, u) z = Add(x, u)", {"n": 3, "m": 3, "k": 3},
+     {"n": 3, "m": 4, "k": 4}),
+    ("float[n, 4] x, float[6, 4] u", "a = Constant<value = int64[1] {0}>() s = Shape(x)"
+     " l = Gather(s, a) t = Slice(u, a, l) y = Add(x, t)", {"n": 6}, {"n": 7}),
+    ("float[1, 1, n] x, float[1, 1, 3] w", "a = Conv<strides = [2], pads = [1, 1]>(x, w)"
+     " b = Conv<strides = [2], pads = [1, 1]>(a, w)"
+     " s = Constant<value = float[3] {1.0, 1.0, 2.0}>() r = Resize(b, , s)"
+     " z = Concat<axis = 1>(r, a) y = Mul(a, r)", {"n": 12}, {"n": 13}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("inputs, body, good, bad", AGREE)
+def test_sizes_that_an_operator_needs_equal(
+    inputs: str, body: str, good: dict[str, int], bad: dict[str, int]
+) -> None:
+    made = model(inputs, body)
+    agree(made, inputs, [good])
+    f = uopc.onnx.load(made)
+    with pytest.raises(UserError, match=r"expected"):
+        f(**arrays(inputs, bad))
+
+
+def test_a_size_that_the_model_does_not_have_is_named() -> None:
+    made = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> g (float[n, 4] x, float[k, 4] u) => (float y)'
+        " { y = Concat<axis = 0>(x, u) }"
+    )
+    made.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "?"
+    with pytest.raises(UserError, match=r"no dimension '\?'; free ones: 'n', 'u_0'"):
+        uopc.onnx.load(made, dims={"?": 3})
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    f = uopc.onnx.load(made, dims={"x_0": (0, 4)})
+    assert f(np.zeros((3, 4), "f4"), np.zeros((2, 4), "f4")).shape == (5, 4)

@@ -214,7 +214,7 @@ def test_dims_and_constants_are_checked() -> None:
     text = "g (float[n, 3] x) => (float[n, 3] y) { y = Neg(x) }"
     with pytest.raises(UserError, match="no dimension 'k'"):
         uopc.onnx.load(model(text), dims={"k": 3})
-    with pytest.raises(UserError, match="no input and no dimension 'z'"):
+    with pytest.raises(UserError, match="no input 'z'"):
         uopc.onnx.load(model(text), constants={"z": np.ones(3)})
     for size in ((1, 2, 3), "many", None):
         with pytest.raises(UserError, match="'n' must be a number or"):

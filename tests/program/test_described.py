@@ -399,7 +399,7 @@ def test_what_is_not_stored(file: Path, folder: Path, monkeypatch: pytest.Monkey
             check(load(file), wanted(model()))
     with pytest.raises(UserError, match="threads"):
         load(file, threads=-1)
-    with pytest.raises(UserError, match="no input and no dimension 'n'"):
+    with pytest.raises(UserError, match="no dimension 'n'"):
         load(file, dims={"n": 3})
     assert not list(folder.glob("*.arrays"))
     load(file)

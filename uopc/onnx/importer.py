@@ -17,7 +17,9 @@ from uopc import UOp, config
 from uopc.errors import Error, Unsupported, UserError
 from uopc.ir.builder import leaves
 from uopc.ir.builder.leaves import MakerPlace
+from uopc.ir.core.shapes import SizesDiffer
 from uopc.onnx import registry, sizes
+from uopc.onnx.free_sizes import FreeSizes
 from uopc.onnx.model import Model
 from uopc.onnx.narrow import Narrow
 from uopc.onnx.node import Node
@@ -65,8 +67,8 @@ _UNEXPECTED = (
 class Importer:
     """Holds the values of a model by name while its nodes are read."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, sizes: FreeSizes) -> None:
+        self.model, self.sizes = model, sizes
         self.used: dict[tuple[str, str], str] = {}  # operator -> how it was made
         self.measured: list[UOp] = []  # tensors of which operators read the shape alone
         self._deep = self._count = 0
@@ -95,7 +97,7 @@ class Importer:
             given = [self._value(values, x, label) if x else None for x in n.input]
             try:
                 with leaves.made_for(MakerPlace(self.model.name, label), number):
-                    made = self._made(n, given, values, opsets, outer)
+                    made = self._agreed(n, given, values, opsets, outer)
             except Error as error:
                 if error.args and " of the model: " not in str(error.args[0]):
                     error.args = (f"{label} of the model: {error.args[0]}", *error.args[1:])
@@ -116,6 +118,17 @@ class Importer:
         if name not in values:
             raise UserError(f"{reader} reads {name!r}, which no node before it makes")
         return values[name]
+
+    def _agreed(self, n: Any, given: list[Any], *context: Any) -> list[Any]:
+        """The outputs of a node, whose inputs' sizes are renamed where they must be equal."""
+        while True:
+            try:
+                return [self.sizes.named(v) for v in self._made(n, given, *context)]
+            except SizesDiffer as error:
+                before, learnt = given, self.sizes.rename(error.pairs)
+                given = [self.sizes.named(v) for v in before]
+                if not learnt or all([v is w for v, w in zip(before, given)]):
+                    raise
 
     def _made(
         self, n: Any, given: list[Any], values: dict[str, Any], opsets: Mapping[str, int],

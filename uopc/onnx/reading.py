@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +10,13 @@ import uopc
 from uopc import UOp
 from uopc.errors import Unsupported, UserError
 from uopc.ir.builder import leaves
+from uopc.ir.core.shapes import SizesDiffer
 from uopc.onnx import relying, results
+from uopc.onnx.free_sizes import FreeSizes, Sizes
 from uopc.onnx.importer import Importer
 from uopc.onnx.model import Model
 from uopc.onnx.narrow import NARROW, Narrow, holder
 from uopc.onnx.values import STRING, dtype_of, given
-
-# The bounds of a symbolic dimension that `dims` does not name.
-LEAST_SIZE, MOST_SIZE = 1, 4096
-Sizes = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -67,26 +64,36 @@ def graph(
 def graph_of(found: Model, dims: Sizes | None, constants: Mapping[str, Any] | None) -> Graph:
     """Build the graph of a parsed model. Errors are those of `graph`. Nodes that no node of the
     model made, such as inputs and their sizes, have no origin."""
-    chosen, known = dict(dims or {}), dict(constants or {})
+    sizes = FreeSizes(dims or {})
+    while True:
+        try:
+            return _graph_of(found, sizes, constants or {})
+        except SizesDiffer as error:
+            if not sizes.learn(error.pairs):
+                raise
+
+
+def _graph_of(found: Model, sizes: FreeSizes, known: Mapping[str, Any]) -> Graph:
+    """Build the graph with what is known of its sizes."""
     weights = {t.name for t in found.proto.graph.initializer}
-    sizes: dict[str, Any] = {}
+    sizes.begin()
     inputs: dict[str, UOp] = {}
     values: dict[str, Any] = {}
-    taken = {"out"}  # the argument of a call that has the results
     for i in found.proto.graph.input:
         if i.name in known:
             values[i.name] = given(known[i.name])
         elif i.name not in weights:
-            values[i.name] = inputs[i.name] = _param(i, chosen, sizes, taken)
+            values[i.name] = inputs[i.name] = _param(i, sizes)
             number = i.type.tensor_type.elem_type
             if number in NARROW:
                 values[i.name] = Narrow(inputs[i.name], number)
-    unknown = [n for n in known if n not in values] + [n for n in chosen if n not in sizes]
+    unknown = [n for n in known if n not in values]
     if unknown:
-        raise UserError(f"the model has no input and no dimension {unknown[0]!r}")
-    importer = Importer(found)
+        raise UserError(f"the model has no input {unknown[0]!r}")
+    sizes.check_names()
+    importer = Importer(found, sizes)
     made = [results.output(v) for v in importer.run(values)]
-    if any([isinstance(d, UOp) for d in sizes.values()]):
+    if any([isinstance(d, UOp) for d in sizes.made.values()]):
         made = relying.on_sizes(made, importer.measured)
     names = [o.name for o in found.proto.graph.output]
     if len(set(names)) < len(names):
@@ -96,8 +103,8 @@ def graph_of(found: Model, dims: Sizes | None, constants: Mapping[str, Any] | No
     return Graph(inputs, dict(zip(names, made)), importer.used)
 
 
-def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
-    """Make the param of an input, and add its symbolic dimensions to `sizes`."""
+def _param(i: Any, sizes: FreeSizes) -> UOp:
+    """Make the param of an input."""
     kind = i.type
     if kind.HasField("optional_type"):
         kind = kind.optional_type.elem_type
@@ -106,58 +113,9 @@ def _param(i: Any, given: Sizes, sizes: dict[str, Any], taken: set[str]) -> UOp:
     kind = kind.tensor_type
     if not kind.HasField("shape"):
         raise UserError(f"input {i.name!r} has no shape in the model")
-    found: list[Any] = []
-    for axis, d in enumerate(kind.shape.dim):
-        if d.HasField("dim_value"):
-            if d.dim_value < 0:
-                raise UserError(f"input {i.name!r} has the negative size {d.dim_value}")
-            found.append(d.dim_value)
-            continue
-        name = _size_name(i, axis, d)
-        if name not in sizes:
-            sizes[name] = _given_size(name, given.get(name, (LEAST_SIZE, MOST_SIZE)), taken)
-        found.append(sizes[name])
+    found = [sizes.size(i, axis, d) for axis, d in enumerate(kind.shape.dim)]
     number = kind.elem_type
     if number == STRING:
         raise Unsupported(f"input {i.name!r} has strings: pass it by constants=")
     dtype = holder(number) if number in NARROW else dtype_of(number)
-    return uopc.param(_own(i.name, taken), tuple(found), dtype)
-
-
-def size_names(model: Any) -> list[str]:
-    """The names of the symbolic dimensions of the inputs of a model."""
-    made: dict[str, None] = {}
-    for i in Model(model).proto.graph.input:
-        kind = i.type.optional_type.elem_type if i.type.HasField("optional_type") else i.type
-        for axis, d in enumerate(kind.tensor_type.shape.dim):
-            if not d.HasField("dim_value"):
-                made[_size_name(i, axis, d)] = None
-    return list(made)
-
-
-def _size_name(i: Any, axis: int, d: Any) -> str:
-    """The name of a symbolic dimension of an input."""
-    return d.dim_param or f"{i.name}_{axis}"
-
-
-def _given_size(name: str, given: Any, taken: set[str]) -> Any:
-    wanted = f"dims: {name!r} must be a number or (least, greatest)"
-    if isinstance(given, (tuple, list)):
-        if len(given) != 2:
-            raise UserError(f"{wanted}, got {given!r}")
-        return uopc.variable(_own(name, taken), *given)
-    try:
-        return operator.index(given)
-    except TypeError:
-        raise UserError(f"{wanted}, got {given!r}") from None
-
-
-def _own(name: str, taken: set[str]) -> str:
-    """Return an unused printable name, the model's if possible; add it to `taken`."""
-    is_text = isinstance(name, str)  # else bytes of no UTF-8
-    stem = name if is_text and name and name.isprintable() else repr(name)
-    made, k = stem, 1
-    while made in taken:
-        made, k = f"{stem}_{k}", k + 1
-    taken.add(made)
-    return made
+    return uopc.param(sizes.own_name(i.name), tuple(found), dtype)

@@ -130,6 +130,8 @@ def reshape_index(outer: Shape, inner: Shape, index: Index) -> Index:
     if [d for d in outer if d != 1] == [d for d in inner if d != 1]:
         rest = iter([x for d, x in zip(outer, index) if d != 1])
         return tuple([affine.const(0) if d == 1 else next(rest) for d in inner])
+    if shapes.renamed_axis(outer, inner) is not None:  # sizes that are equal at each call
+        return tuple([affine.const(0) if d == 1 else x for d, x in zip(inner, index)])
     return _reshaped(outer, inner, index)
 
 

@@ -78,7 +78,8 @@ def fitting(made: UOp) -> UOp:
     try:
         shapes.shape(made)
     except UserError as error:
-        raise UserError(f"{made.op.name}: {error}") from None
+        error.args = (f"{made.op.name}: {error}",)
+        raise
     return located(made)
 
 

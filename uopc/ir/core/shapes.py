@@ -47,6 +47,28 @@ def _shape(u: UOp) -> Shape:
     return RULES[u.op.shape](u)
 
 
+class SizesDiffer(UserError):
+    """Raised where sizes must be equal, and are not. `pairs` has these sizes, if a size is
+    symbolic, so that a caller may require that they are equal at each call."""
+
+    def __init__(self, text: str, pairs: Iterable[tuple[Dim, Dim]]) -> None:
+        super().__init__(text)
+        found = list(pairs)
+        both = [isinstance(d, int) and isinstance(e, int) for d, e in found]
+        self.pairs = [] if any(both) else found
+
+
+def differing(a: Shape, b: Shape) -> list[int]:
+    """The axes along which two shapes of one rank differ."""
+    return [i for i, (d, e) in enumerate(zip(a, b)) if d != e]
+
+
+def renamed_axis(a: Shape, b: Shape) -> int | None:
+    """The only axis along which two shapes of one rank differ; None if there is no such axis."""
+    found = differing(a, b) if len(a) == len(b) else []
+    return found[0] if len(found) == 1 else None
+
+
 def broadcast(shapes: Iterable[Shape], who: str = "operands") -> Shape:
     """The common shape, right-aligned, size 1 repeating; UserError if there is none."""
     shapes = [s for s in shapes if s]  # scalars take any shape
@@ -55,13 +77,16 @@ def broadcast(shapes: Iterable[Shape], who: str = "operands") -> Shape:
         return first
     rank = max(map(len, shapes))
     out: list[Dim] = []
+    pairs: list[tuple[Dim, Dim]] = []
     for i in range(rank):
         column = [s[i - rank + len(s)] for s in shapes if i >= rank - len(s)]
         wide = [d for d in column if d != 1]
         chosen = wide[0] if wide else 1
-        if any(d != chosen for d in wide):
-            raise UserError(f"{who}: shapes {' and '.join(map(show, shapes))} do not broadcast")
+        pairs += [(chosen, d) for d in wide if d != chosen]
         out.append(chosen)
+    if pairs:
+        shown = " and ".join(map(show, shapes))
+        raise SizesDiffer(f"{who}: shapes {shown} do not broadcast", pairs)
     return tuple(out)
 
 
@@ -79,8 +104,10 @@ def show_value(u: UOp) -> str:
 def check_fits(dims: Shape, whole: Shape, who: str = "") -> None:
     """UserError where `dims` does not broadcast to `whole`."""
     last = whole[len(whole) - len(dims) :]
-    if len(dims) > len(whole) or any([d not in (w, 1) for d, w in zip(dims, last)]):
-        raise UserError(f"{who}{show(dims)} does not broadcast to {show(whole)}")
+    pairs = [(w, d) for d, w in zip(dims, last) if d not in (w, 1)]
+    if len(dims) > len(whole) or pairs:
+        text = f"{who}{show(dims)} does not broadcast to {show(whole)}"
+        raise SizesDiffer(text, [] if len(dims) > len(whole) else pairs)
 
 
 def _check_axes(axes: tuple[int, ...], rank: int) -> None:
@@ -160,9 +187,10 @@ def _check_alike(u: UOp, free: int | None = None) -> Shape:
     `free`."""
     first, *others = [shape(s) for s in u.src]
     for number, dims in enumerate(others, 2):
-        wrong = len(dims) != len(first)
-        if wrong or any([i != free and d != e for i, (d, e) in enumerate(zip(dims, first))]):
-            raise UserError(f"operand {number} has shape {show(dims)}, the first {show(first)}")
+        pairs = [(first[i], dims[i]) for i in differing(first, dims) if i != free]
+        if len(dims) != len(first) or pairs:
+            text = f"operand {number} has shape {show(dims)}, the first {show(first)}"
+            raise SizesDiffer(text, pairs if len(dims) == len(first) else [])
     return first
 
 

@@ -167,7 +167,9 @@ def _reshape(u: UOp) -> Conditions:
     old, new = shapes.shape(u.src[0]), shapes.shape(u)
     if _is_fixed(old) and _is_fixed(new):
         return
-    yield _equal(u, f"reshape {show(old)} to {show(new)}", shapes.size(old), shapes.size(new))
+    axis = shapes.renamed_axis(old, new)
+    both = (shapes.size(old), shapes.size(new)) if axis is None else (old[axis], new[axis])
+    yield _equal(u, f"reshape {show(old)} to {show(new)}", *both)
     yield from _counted(u)
 
 

@@ -61,7 +61,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
 
 def _simpler(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     """A shorter node for a value, which follows from its operands alone."""
-    if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE:
+    if u.op is Ops.RESHAPE and src[0].op is Ops.RESHAPE and not _renames(u, src[0]):
         return movement.reshape(src[0].src[0], shapes.shape(u))
     if u.op in (Ops.COPY, Ops.CONTIGUOUS) and src[0].op is Ops.CONST and not has_opts(u):
         return src[0]
@@ -70,6 +70,13 @@ def _simpler(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
     if u.op is Ops.SHRINK and 0 not in shapes.shape(u):
         return movement.part_of(src[0], *shapes.window(u))
     return _emptied(u, src) if u.op.movement or u.op.is_alu else None
+
+
+def _renames(*reshapes: UOp) -> bool:
+    """True if a RESHAPE relies on two sizes being equal, which keeps the index of each axis."""
+    return any([
+        shapes.renamed_axis(shapes.shape(r.src[0]), shapes.shape(r)) is not None for r in reshapes
+    ])  # fmt: skip
 
 
 def _known_value(v: UOp) -> UOp:

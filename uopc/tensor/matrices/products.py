@@ -32,7 +32,8 @@ def matmul(a: Operand, b: Operand) -> UOp:
     if left[-1] != depth:
         columns, rows = show((left[-1],))[1:-1], show((depth,))[1:-1]
         sizes = f"the left has {columns} columns, the right {rows} rows"
-        raise UserError(f"matmul: {show(left)} @ {show(right)}: {sizes}")
+        text = f"matmul: {show(left)} @ {show(right)}: {sizes}"
+        raise shapes.SizesDiffer(text, [(left[-1], depth)])
     shapes.broadcast([left[:-2], right[:-2]], "matmul")
     if len(right) > 1:  # both as (…, i, j, k), the missing axes of size 1
         rank = len(right)
