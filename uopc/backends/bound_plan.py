@@ -36,10 +36,11 @@ def bound_plan(plan: Plan, values: Mapping[str, int]) -> Plan:
     def shape(dims: Shape) -> Shape:
         return tuple([number(d) for d in dims])
 
+    def pointer(p: Pointer) -> Pointer:
+        return Pointer(p.base, number(p.offset))
+
     def word(w: Word) -> Word:
-        if isinstance(w, Pointer):
-            return Pointer(w.base, number(w.offset))
-        return Scalar(number(w.value))
+        return pointer(w) if isinstance(w, Pointer) else Scalar(number(w.value))
 
     def launch(own: PlannedLaunch) -> PlannedLaunch:
         words = tuple([word(w) for w in own.words])
@@ -58,6 +59,10 @@ def bound_plan(plan: Plan, values: Mapping[str, int]) -> Plan:
         launches=tuple(map(launch, plan.launches)),
         variables=tuple([v for v in plan.variables if v.name not in values]),
         arena_bytes=number(plan.arena_bytes),
+        conditions=tuple([
+            replace(c, left=number(c.left), right=number(c.right)) for c in plan.conditions
+        ]),
+        lengths=tuple([replace(x, at=pointer(x.at)) for x in plan.lengths]),
         repeats=tuple([replace(r, times=number(r.times)) for r in plan.repeats]),
         mesh=mesh,
     )

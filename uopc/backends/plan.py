@@ -91,6 +91,18 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
+class Length:
+    """A size in lo..hi that the program computes: an int64 in memory, known once the launches
+    before number `launch` are done."""
+
+    name: str
+    lo: int
+    hi: int
+    at: Pointer
+    launch: int
+
+
+@dataclass(frozen=True, slots=True)
 class SizeRelation:
     """A relation of two sizes that the graph relies on, and each side as text.
 
@@ -331,6 +343,7 @@ class Plan:
     # for each other.
     rows: tuple[tuple[int, ...], ...] = ()
     copied: tuple[Exchange, ...] = ()  # exchanges that are copies among the launches
+    lengths: tuple[Length, ...] = ()  # sizes that the program computes, in the order of `launch`
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -362,6 +375,16 @@ class Plan:
             math.prod([times for first, end, times in around if first <= i < end])
             for i in range(len(self.launches))
         ]
+
+    @property
+    def sizes(self) -> tuple[Variable, ...]:
+        """The variables, and the sizes that the program computes."""
+        return *self.variables, *[Variable(x.name, x.lo, x.hi) for x in self.lengths]
+
+    def is_computed(self, *dims: Dim) -> bool:
+        """True if a size among these depends on one that the program computes."""
+        names = {x.name for x in self.lengths}
+        return any([not isinstance(d, int) and not names.isdisjoint(d.variables) for d in dims])
 
     @property
     def fresh(self) -> tuple[ResultArray, ...]:

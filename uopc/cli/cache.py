@@ -219,7 +219,7 @@ def _graph_differs(request: Request, found: Artifact) -> str:
     inputs = {p.arg.name: _shown(p.dtype.numpy, shapes.shape(p)) for p in request.params}
     outputs = {
         str(i): _shown(v.dtype.numpy, shapes.shape(v))
-        for i, v in enumerate([v for v in request.graph.src if v.dtype.kind != "void"])
+        for i, v in enumerate(request.facts.results)
     }
     bounds = {v.arg.name: f"{v.arg.low}..{v.arg.high}" for v in walk.variables(request.graph)}
     printed = fingerprint(request.graph)

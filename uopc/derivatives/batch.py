@@ -41,10 +41,22 @@ def dependent(outputs: Sequence[UOp], batched: Batch) -> list[Value]:
     outputs, inputs = effects.pure(outputs, list(batched))
     batched = dict(zip(inputs, batched.values()))
     done: dict[UOp, UOp] = dict(batched)
-    for u in calls.graph_order(outputs, operands, stop=done.__contains__):
+    order = calls.graph_order(outputs, operands, stop=done.__contains__)
+    _check_lengths([u for u in order if calls.is_length(u)], batched)
+    for u in order:
         if u not in done and any([s in done for s in operands(u)]):
             done[u] = batched_node(u, n, done)
     return [done.get(u) for u in outputs]
+
+
+def _check_lengths(lengths: Sequence[UOp], batched: Batch) -> None:
+    """Unsupported for a length that would be another one in each element of the batch."""
+    for u in lengths:
+        if not batched.keys().isdisjoint(calls.graph_order([u.src[1]], operands)):
+            raise Unsupported(
+                f"vmap: the length {u.src[0].arg.name} depends on values of the batch, so that its"
+                f" elements would differ in shape: keep a mask, or loop over them{made_at(u)}"
+            )
 
 
 def _aligned(u: UOp, done: Batch, rank: int) -> UOp:

@@ -22,6 +22,7 @@ from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.passes.pass_manager import Lowered
 from uopc.program.artifact import Artifact
@@ -165,6 +166,11 @@ def request_for(
         )
     else:
         request = prepare(graph, inputs, optimize, threads, name, options, None, "cpu")
+    for u in request.facts.lengths:
+        raise Unsupported(
+            f"export: the length {u.src[0].arg.name} is computed by the graph: export a graph that"
+            f" keeps a mask in its place, or the places and their number{made_at(u)}"
+        )
     return with_constants_computed(request, machine)
 
 

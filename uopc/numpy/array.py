@@ -60,8 +60,7 @@ _INSTEAD = {
     "fill": "uopc.numpy.full_like(x, value)", "put": "x.at[i].set(v)", "resize": "x.reshape(shape)",
     "partition": "x.sort(), or uopc.numpy.top_k(x, k)", "argpartition": "uopc.numpy.top_k(x, k)",
     "searchsorted": "uopc.numpy.searchsorted(x, v)", "choose": "uopc.numpy.select",
-    "flat": "x.ravel()", "compress": "uopc.numpy.where(mask, x, fill)",
-    "nonzero": "uopc.numpy.where(mask, x, fill)",
+    "flat": "x.ravel()", "compress": "uopc.numpy.compress(condition, x)",
     "tobytes": "np.asarray(x).tobytes()", "conjugate": OF_ARRAYS["conj"],
     "imag": "uopc.numpy.zeros_like(x): there are no complex numbers",
 } | {name: OF_ARRAYS[name] for name in ("real", "conj", "nbytes", "itemsize")}  # fmt: skip

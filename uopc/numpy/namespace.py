@@ -20,7 +20,6 @@ from uopc.numpy.manipulation import *
 from uopc.numpy.products import *
 from uopc.numpy.reductions import *
 from uopc.numpy.reductions import FUNCTIONS as _REDUCTIONS
-from uopc.numpy.reductions import data_dependent as _data_dependent
 from uopc.numpy.samples import *
 from uopc.numpy.sorting import *
 from uopc.numpy.statistics import *
@@ -30,9 +29,6 @@ __array_api_version__ = "2024.12"
 e, inf, nan, pi, newaxis = _math.e, _math.inf, _math.nan, _math.pi, None
 concatenate = concat
 globals().update(_FUNCTIONS | _REDUCTIONS | _STATISTICS | _BY_NAME)
-globals().update({n: _data_dependent(n) for n in (
-    "nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values",
-)})  # fmt: skip
 del globals()["bfloat16"]  # no dtype of the standard
 __all__ = [n for n in globals() if n[0] != "_" or n.startswith("__array")]
 __all__.remove("annotations")

@@ -173,10 +173,7 @@ _NO_CHOICE = object()
 
 def _where(condition: Any, x: Any = _NO_CHOICE, y: Any = _NO_CHOICE) -> Any:
     if y is _NO_CHOICE:
-        raise UserTypeError(
-            "numpy.where(c) of a UOp or Array is not traced: the shape of its result depends on"
-            " values; use where(c, x, y), or a count and top_k"
-        )
+        return namespace.nonzero(condition)
     return namespace.where(condition, x, y)
 
 
@@ -240,19 +237,17 @@ def _without_options(
     return {k: v for k, v in options.items() if k in taken or k not in _USUAL}
 
 
-_BY_VALUES = "the shape of the result depends on values; use where(), or a count and top_k"
+_BY_VALUES = "made of unique(), nonzero() and isin()"
 _WRITES = "a value is not written; x = x.at[i].set(v), or where(mask, v, x), is the array with it"
 # Why a function of NumPy is not here, and what to write instead.
 _INSTEAD = {
     **dict.fromkeys((
-        "argwhere", "compress", "extract", "flatnonzero", "intersect1d", "setdiff1d", "setxor1d",
-        "trim_zeros", "union1d", "unique",
+        "intersect1d", "setdiff1d", "setxor1d", "trim_zeros", "union1d",
     ), _BY_VALUES),
     **dict.fromkeys((
         "copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask",
     ), _WRITES),
-    "piecewise": "functions see x[condition], whose size depends on values; use"
-    " select(conditions, [f(x), ...])",
+    "piecewise": "functions see x[condition]; use select(conditions, [f(x), ...])",
     "choose": "use select, or stack and take_along_axis",
     "resize": "use concatenate and reshape; a UOp's resize is that of images",
     "apply_along_axis": "use uopc.vmap(f, in_axes=axis)",
@@ -403,6 +398,18 @@ def copy(a: Array, order: str | None = "C") -> Array:
     return a
 
 
+def nonzero(a: Array) -> tuple[Array, ...]:
+    """The indices of the elements that are not 0, for each axis. The same as
+    `uopc.numpy.nonzero(x)`.
+
+    Examples:
+        >>> np.asarray(unp.asarray([0, 3, 0, 5]).nonzero()[0])
+        array([1, 3])
+    """
+    found: tuple[Array, ...] = namespace.nonzero(a)
+    return found
+
+
 def astype(
     a: Array, dtype: Any, order: Any = "K", casting: Any = "unsafe", subok: bool = True,
     copy: bool = True, *, device: Any = None,
@@ -510,6 +517,7 @@ INSTALLED |= elementwise.OPERATORS | {
     "__rmatmul__": elementwise.reflected(linalg.matmul),
     "astype": astype,
     "copy": copy,
+    "nonzero": nonzero,
     "flatten": flatten,
     "ravel": flatten,
     "tolist": tolist,

@@ -15,7 +15,7 @@ from uopc.ir.core.uop import UOp
 from uopc.numpy import creation, elementwise
 from uopc.numpy.array import float_of, promoted, same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
-from uopc.tensor import examples, table
+from uopc.tensor import table
 from uopc.tensor.examples import with_name
 from uopc.tensor.table import Reduction
 
@@ -208,19 +208,3 @@ def diff(
         differ = u.dtype.kind == "bool"
         u = alu.alu(later, Ops.CMPNE if differ else Ops.SUB, earlier)
     return same_kind(u, given)
-
-
-def data_dependent(name: str) -> Function:
-    """Make a function of the standard that is refused: its result's shape depends on values."""
-
-    why = f"{name}: the shape of the result depends on values; use where(), or a count and top_k"
-
-    def function(*args: Any, **named: Any) -> Any:
-        raise UserTypeError(why)
-
-    doc = "Refused: the shape of the result depends on values." + examples.section(
-        f">>> unp.{name}(unp.asarray([0, 3]))",
-        "Traceback (most recent call last):",
-        f"uopc.errors.UserTypeError: {why}",
-    )
-    return with_name(function, "uopc.numpy", name, doc)

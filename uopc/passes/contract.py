@@ -42,6 +42,8 @@ class Context:
     sharding: MeshLayout | None = None  # of a graph for several devices
     devices: tuple[str, ...] = ("cpu",)  # those of this process that run the program
     assuming: tuple[UOp, ...] = ()  # conditions on sizes that hold in every run
+    # The variables whose values the program computes: the graph's first outputs.
+    lengths: tuple[UOp, ...] = ()
     schedule: Schedule | None = None  # of FUNCTIONs that are scheduled on their own
     # The predicted cost of a program after the pass of a name; None if nothing predicts it.
     cost: Callable[[UOp, str], Cost] | None = None

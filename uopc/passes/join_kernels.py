@@ -41,7 +41,14 @@ from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg, ParamArg
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import arguments, outer_ranges, read_slots, storage_root, written_slots
+from uopc.ir.core.storage import (
+    VARIABLES,
+    arguments,
+    outer_ranges,
+    read_slots,
+    storage_root,
+    written_slots,
+)  # fmt: skip
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.devices import launches
 from uopc.ir.nest.nest import nest_of
@@ -91,7 +98,7 @@ class _CallJoiner:
             self.facts[kernel] = written, only_written, _walks(kernel, self.least)
         written, only_written, walks = self.facts[kernel]
         keys = [(loops, (args[slot], index)) for loops, slot, index in walks]
-        roots = [storage_root(a) for a in args]
+        roots = [storage_root(a.src[1] if a.op is Ops.BIND else a) for a in args]
         reads = {r for slot, r in enumerate(roots) if slot not in only_written}
         writes = {roots[slot] for slot in written}
         at = self._partner(call, keys, reads, writes)
@@ -145,7 +152,7 @@ class _CallJoiner:
 
 def _buffers(*calls: UOp) -> int:
     """The number of buffers of a kernel for several calls."""
-    return len({a for call in calls for a in arguments(call) if a.op is not Ops.VARIABLE})
+    return len({a for call in calls for a in arguments(call) if a.op not in VARIABLES})
 
 
 def _walks(kernel: UOp, least: int) -> list[Walk]:
@@ -171,7 +178,8 @@ def _walks(kernel: UOp, least: int) -> list[Walk]:
 def _join_calls(one: UOp, two: UOp) -> UOp:
     """One call for two: both stores, and the second's storage after the first's."""
     kernel, other = one.src[0], two.src[0]
-    args = [a for a in arguments(one) if a.op is not Ops.VARIABLE]
+    args = [a for a in arguments(one) if a.op not in VARIABLES]
+    bound = {a.src[0]: a for call in (one, two) for a in arguments(call) if a.op is Ops.BIND}
     mapping: dict[UOp, UOp] = {}
     for u in walk.order(other):
         if u.op is Ops.PARAM:
@@ -188,7 +196,8 @@ def _join_calls(one: UOp, two: UOp) -> UOp:
     both = intern(Ops.SINK, dtypes.void, (*kernel.src, moved), KernelArg())
     set_origin(both, kernel.origin)
     loops = outer_ranges(one)
-    return intern(Ops.CALL, dtypes.void, (both, *args, *walk.variables(both), *loops))
+    variables = [bound.get(v, v) for v in walk.variables(both)]
+    return intern(Ops.CALL, dtypes.void, (both, *args, *variables, *loops))
 
 
 def _ranges(kernel: UOp) -> list[UOp]:

@@ -179,7 +179,7 @@ class Lowering:
         words = {n: storage.word_places(n) for n in final}
         calls = [
             (now[k], _arguments(c, words[now[k]])) if (k := c.src[0]) in now
-            else (k, storage.arguments(c))
+            else (k, tuple([a.src[0] if a.op is Ops.BIND else a for a in storage.arguments(c)]))
             for c in program.src
         ]  # fmt: skip
         origins: dict[UOp, list[UOp]] = {n: [] for n in final}

@@ -41,7 +41,7 @@ from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.args import KernelArg, NumberArg
 from uopc.ir.core.ops import Op, Ops
-from uopc.ir.core.storage import arguments
+from uopc.ir.core.storage import VARIABLES, arguments
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.passes.contract import Context
 
@@ -154,7 +154,7 @@ def share_kernels(program: UOp, context: Context) -> UOp:
         unnamed = type(kernel.arg) is KernelArg and not kernel.arg.name
         has_room = len(args) + MOST_NUMBERS <= context.target.most_arguments
         if kernel.op is Ops.SINK and unnamed and has_room:
-            calls[kernel] = sum(a.op is not Ops.VARIABLE for a in args)
+            calls[kernel] = sum(a.op not in VARIABLES for a in args)
     became = _shared(calls) if len(calls) > 1 else {}
     if not became:
         return program

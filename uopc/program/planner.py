@@ -19,6 +19,7 @@ from uopc.backends.plan import (
     DimValue,
     Exchange,
     GpuLaunch,
+    Length,
     Plan,
     PlanMesh,
     PlannedLaunch,
@@ -31,6 +32,7 @@ from uopc.backends.plan import (
     Variable,
     Word,
 )  # fmt: skip
+from uopc.errors import Unsupported
 from uopc.ir.builder import leaves, rebuild
 from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.calls import exchanges_of
@@ -38,6 +40,7 @@ from uopc.ir.core.data.blocks import Order
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.storage import arguments, outer_ranges, storage_root, written_slots
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop, dims_sum, typical, uop_dim
@@ -337,8 +340,9 @@ class Planner:
         return Cut(spec, tuple(first), tuple(map(dim, sizes.dims(dims, spec))))
 
     def _list_results(self) -> None:
-        asked = [v for v in self.request.graph.src if v.dtype.kind != "void"]
-        stored = [storage_root(v) for v in self.stored if v.dtype.kind != "void"]
+        asked = self.request.facts.results
+        given = self.stored[len(self.request.facts.lengths) :]
+        stored = [storage_root(v) for v in given if v.dtype.kind != "void"]
         for v, root in zip(asked, stored):
             shape: Shape = tuple([dim(d) for d in shapes.shape(v)])
             source = self.params[root] if root.op is Ops.PARAM else None
@@ -424,11 +428,16 @@ class Planner:
         )  # fmt: skip
         sizes = [v for p in request.params if p.src for v in walk.variables(p)]
         variables = dict.fromkeys([*request.facts.variables, *sizes])
+        lengths = self._lengths()
+        computed = {length.name for length in lengths}
         return Plan(
             arguments,
             tuple(self.results),
             self.launches(),
-            tuple([Variable(v.arg.name, v.arg.low, v.arg.high) for v in variables]),
+            tuple([
+                Variable(v.arg.name, v.arg.low, v.arg.high) for v in variables
+                if v.arg.name not in computed
+            ]),
             arena_bytes=self.arena_bytes,
             nogil=sum({k.key: k.work for k, _ in self.calls}.values()) >= GIL_WORK,
             threads=request.threads,
@@ -439,7 +448,26 @@ class Planner:
             devices=self.rows.devices,
             rows=self.rows.rows,
             copied=self.rows.copied,
-        )
+            lengths=lengths,
+        )  # fmt: skip
+
+    def _lengths(self) -> tuple[Length, ...]:
+        """The sizes that the program computes. Unsupported for one that is known inside of a loop
+        around launches."""
+        found: list[Length] = []
+        for u, stored in zip(self.request.facts.lengths, self.stored):
+            root, arg = storage_root(stored), u.src[0].arg
+            at, known = self.word(root), 0
+            for i, (kernel, args) in enumerate(self.calls):
+                if root in [storage_root(args[s]) for s in kernel.written]:
+                    known = i + 1
+            if not isinstance(at, Pointer) or any([r.first < known < r.end for r in self.repeats]):
+                raise Unsupported(
+                    f"compile: the length {arg.name} is computed in a loop of the program, where"
+                    f" sizes must be known{made_at(u)}"
+                )
+            found.append(Length(arg.name, arg.low, arg.high, at, known))
+        return tuple(sorted(found, key=lambda length: length.launch))
 
     def _conditions(self) -> tuple[SizeRelation, ...]:
         """The conditions on sizes, each with the number of the graph node that relies on it."""

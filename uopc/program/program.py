@@ -171,7 +171,7 @@ class Program(ProgramBase):
         request = self._source.request
         if request.structure == "kernel":
             return ()
-        values = [v for v in request.graph.src if v.dtype.kind != "void"]
+        values = request.facts.results
         keys = request.keys or range(len(values))
         return tuple([ArraySpec(str(k), shapes.shape(v), v.dtype) for k, v in zip(keys, values)])
 

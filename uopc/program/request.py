@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from uopc import config
 from uopc.backends import detect
-from uopc.errors import UserError, UserTypeError
-from uopc.ir.builder import primitives, pytrees, rebuild
+from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.ir.builder import lengths, primitives, pytrees, rebuild
 from uopc.ir.builder.pytrees import LaidOut, Structure
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import KernelArg, Opt
+from uopc.ir.core.calls import is_length
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, as_made, intern
+from uopc.ir.devices.device import is_cpu, named
 from uopc.ir.forks import cached_property
 from uopc.program.graph.facts import GraphFacts, facts_of
 from uopc.target import Target
@@ -80,6 +82,9 @@ def prepare(
     facts = facts_of(sink)
     if facts.of(Ops.PRIMITIVE):
         facts = facts_of(primitives.without_primitives(facts.graph))
+    if facts.of(Ops.BIND):
+        facts = facts_of(lengths.with_variables(facts.graph))
+        _check_lengths(facts, device, mesh)
     made = list(dict.fromkeys([u.arg.name for u in as_made(facts.params)]))
     bound = _bound_values(facts) if facts.of(Ops.BIND, Ops.CALL) else {}
     if bound or (mesh is None and facts.of(Ops.SHARD)):
@@ -108,6 +113,7 @@ def _sink_of(graph: Any) -> _Sink:
     matrices (() without any), and the structure of nested containers."""
     given, structure, keys, nesting = _structure(graph)
     outputs = tuple([v.data if isinstance(v, LaidOut) else v for v in given])
+    outputs = tuple([v.src[1] if is_length(v) else v for v in outputs])
     if len(outputs) == 1 and outputs[0].op is Ops.SINK:
         kind = "kernel" if facts_of(outputs[0]).level is not TENSOR else "tuple"
         return outputs[0], kind, keys, (), None
@@ -152,6 +158,7 @@ def make_context(request: Request, machine: Target) -> Context:
         context.cost = kernel_costs(context)
     if request.mesh is not None:
         context.sharding = request.mesh.layout()
+    context.lengths = tuple([u.src[0] for u in request.facts.lengths])
     context.replayed = None if request.opts is None else iter(request.opts)
     return context
 
@@ -231,7 +238,7 @@ def _bound_values(facts: GraphFacts) -> dict[str, int]:
     """The values that variables are bound to, also in the kernels that the graph calls."""
     bound: dict[str, int] = {}
     for u in facts.relying:
-        if u.op is Ops.BIND:
+        if u.op is Ops.BIND and not is_length(u):
             variable, value = unbind(u)
             arg = variable.arg
             if not arg.low <= value <= arg.high:
@@ -249,8 +256,22 @@ def _of_operands(facts: GraphFacts, dropped: tuple[Op, ...]) -> GraphFacts:
     """The facts of the graph with operands in place of these nodes: the variables of BINDs, because
     graphs that differ in the values alone are one graph, compiled once, and the values of SHARDs,
     which one device has whole."""
-    graph = rebuild.rewritten(facts.graph, lambda u, src: src[0] if u.op in dropped else None)
-    return facts_of(graph)
+
+    def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return src[0] if u.op in dropped and not is_length(u) else None
+
+    return facts_of(rebuild.rewritten(facts.graph, change))
+
+
+def _check_lengths(facts: GraphFacts, device: str, mesh: object) -> None:
+    """Unsupported for sizes that the graph computes, except on one CPU."""
+    if facts.lengths and (mesh is not None or not is_cpu(named(device))):
+        name = facts.lengths[0].src[0].arg.name
+        where = "a mesh of devices" if mesh is not None else device
+        raise Unsupported(
+            f"compile: the length {name} is computed by the graph, which {where} does not support:"
+            f" compile for the CPU, or keep a mask in its place{made_at(facts.lengths[0])}"
+        )
 
 
 def _named_params(kernel: UOp) -> UOp:

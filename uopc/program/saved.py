@@ -121,7 +121,7 @@ def read(file: Path) -> tuple[Request, Sequence[str]]:
         device=noted.get("device", "cpu"),
     )  # fmt: skip
     if settings["structure"] != "kernel":
-        count = len([v for v in request.graph.src if v.dtype.kind != "void"])
+        count = len(request.facts.results)
         if settings["structure"] == "single" and count != 1:
             raise InvalidIR(f"{file}: expected a single result, got {count}")
         if settings["structure"] == "dict" and count != len(settings["keys"]):

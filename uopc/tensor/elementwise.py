@@ -435,17 +435,28 @@ def shard(a: UOp, *spec: Any) -> UOp:
 
 # ---------------------------------------------------------------- variables
 def bind(a: UOp, value: Any) -> UOp:
-    """Give the variable a value for this run; UserError if the value is out of bounds.
+    """Give the variable a value for this run: an integer, or an integer that the graph computes,
+    without dimensions. UserError if the value is out of bounds; a computed one is checked in each
+    call, as soon as it is known.
 
     Examples:
         >>> n = uopc.variable("n", 1, 8)
         >>> ones = uopc.ones((n.bind(3),))
         >>> uopc.compile(ones)()
         array([1., 1., 1.], dtype=float32)
+        >>> x = uopc.param("x", (8,))
+        >>> positive = uopc.variable("positive", 0, 8).bind((x > 0).sum())
+        >>> uopc.compile(x[:positive])(np.array([3, -1, 2, -5, 0, 0, 0, 0], "f4"))
+        array([ 3., -1.], dtype=float32)
     """
     if a.op is not Ops.VARIABLE:
         raise UserError(f"bind: expected a variable, got {a.op!r}")
-    number = operands.as_dim(value)
+    if isinstance(value, UOp) and value.op is not Ops.CONST:
+        if shapes.shape(value) or value.dtype.kind not in ("int", "uint", "index"):
+            wanted = "an integer without dimensions"
+            raise UserError(f"bind: {a.arg.name} takes {wanted}, got {shapes.show_value(value)}")
+        return leaves.located(intern(Ops.BIND, a.dtype, (a, cast(value, dtypes.int64))))
+    number = operands.as_dim(value.arg if isinstance(value, UOp) else value)
     if isinstance(number, UOp) or not a.arg.low <= number <= a.arg.high:
         limits = f"{a.arg.low} to {a.arg.high}"
         raise UserError(f"bind: {a.arg.name} takes an integer from {limits}, got {value!r}")

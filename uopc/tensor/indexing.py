@@ -55,7 +55,7 @@ def getitem(a: UOp, key: Any) -> UOp:
     Indices and bounds of slices may be UOps of dtype index; if variables put such an index out of
     range, the call raises UserError. A slice of fixed length must provably lie in the axis; any
     other slice is clipped, as in NumPy. A mask that is known when the graph is built counts as the
-    indices where it holds; other masks are Unsupported.
+    indices where it holds; `sorts/compaction.py` has other masks.
     """
     dims = shapes.shape(a)
     axes, layout = parse(key, dims)

@@ -34,6 +34,7 @@ from uopc.tensor import (
 from uopc.tensor.examples import with_name
 from uopc.tensor.matrices import products
 from uopc.tensor.signals import convolution, fourier, geometry, pooling, resizing
+from uopc.tensor.sorts import compaction
 
 Operator = Callable[[UOp, Operand], UOp]
 Result = TypeVar("Result")
@@ -332,10 +333,11 @@ class Methods:
     reduce = movement.reduce
     stack = movement.stack
     cat = movement.cat
-    __getitem__ = indexing.getitem
+    __getitem__ = compaction.getitem
     __setitem__ = updates.refused
     at = property(updates.at)
     bincount = scatter.bincount
+    nonzero = compaction.nonzero
     histogram = statistics.histogram
     quantile = statistics.quantile
     __iter__ = indexing.iterate

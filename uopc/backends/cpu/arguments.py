@@ -279,7 +279,8 @@ def _bind_variables(
     for argument, array in zip(plan.arguments, arrays, strict=True):
         check_shape(label_of(argument), argument, array, values, origins)
     for condition in plan.conditions:
-        check_condition(condition, values, origins)
+        if not plan.is_computed(condition.left, condition.right):
+            check_condition(condition, values, origins)
     return values
 
 
@@ -358,6 +359,8 @@ def _bind_outs(plan: Plan, out: Any, bound: BoundArguments) -> None:
     for i, (label, result, value) in enumerate(labelled):
         if value is None:
             continue
+        if plan.is_computed(*result.shape):
+            raise UserError(f"{label}: the program computes the length of this result: omit it")
         if result.source is None:
             array = bound.outs[i] = _as_array(label, value)
             check_dtype(label, result, array)

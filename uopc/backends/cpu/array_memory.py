@@ -16,6 +16,7 @@ from uopc.backends.cpu.layout import data_address, is_layout_known, numpy_item
 from uopc.backends.cpu.native import Runtime, install
 from uopc.backends.cpu.structs import FUNCTIONS, RECORD
 from uopc.backends.plan import AnyArray, AnyDtype
+from uopc.errors import UserError
 from uopc.ir.core.data import blocks
 
 # Numbers in NumPy's C interface.
@@ -84,3 +85,20 @@ def new_array(shape: Sequence[int], dtype: AnyDtype, read: Sequence[int] = ()) -
     ends = begins + memory_plan.LARGE
     made: AnyArray = runtime.new_result(*map(data_address, (words, begins, ends)), len(read))
     return made
+
+
+def new_result(
+    program: str, shape: tuple[int, ...], dtype: AnyDtype, read: Sequence[int]
+) -> AnyArray:
+    """The array of a result of a program."""
+    try:
+        return new_array(shape, dtype, read)
+    except ValueError as error:
+        raise UserError(f"{program}: no array has the shape {shape}: {error}") from None
+
+
+# The memory of arrays without elements: where a guard does not hold, a kernel may read the
+# first element of an array in vain.
+_nothing = np.zeros(64, np.int64)
+_nothing.flags.writeable = False
+NOTHING = data_address(_nothing)

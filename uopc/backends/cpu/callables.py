@@ -18,12 +18,12 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from uopc.backends.cpu.array_memory import known_interpreter
+from uopc.backends.cpu.array_memory import NOTHING, known_interpreter
 from uopc.backends.cpu.elf_loader import Image, function_address
 from uopc.backends.cpu.entry_state import EntryState
 from uopc.backends.cpu.layout import scalar_class
 from uopc.backends.cpu.native import install
-from uopc.backends.cpu.runner import NOTHING, Runner
+from uopc.backends.cpu.runner import Runner
 from uopc.backends.plan import Plan
 
 # The entry keeps its bases on the machine stack; programs beyond this use the plain call.
@@ -154,7 +154,7 @@ def _fits_native_entry(plan: Plan) -> bool:
     bases = plan.arena_base + 2 + len(plan.constants)
     widest = max((len(launch.words) for launch in plan.launches), default=0)
     whole = all(r.source is None or r.shape == plan.arguments[r.source].shape for r in plan.results)
-    return whole and max(bases, widest, len(plan.results)) <= BASES_LIMIT
+    return whole and not plan.lengths and max(bases, widest, len(plan.results)) <= BASES_LIMIT
 
 
 def make_callable(

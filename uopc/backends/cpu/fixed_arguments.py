@@ -89,8 +89,11 @@ def _without_variables(plan: Plan, arrays: Mapping[int, AnyArray], given: dict[s
         ]  # fmt: skip
         return replace(plan, variables=tuple(fixed))
     for condition in plan.conditions:
-        check_condition(condition, values, origins)
-    return replace(bound_plan(plan, values), conditions=())
+        if not plan.is_computed(condition.left, condition.right):
+            check_condition(condition, values, origins)
+    made = bound_plan(plan, values)
+    later = [c for c in made.conditions if plan.is_computed(c.left, c.right)]
+    return replace(made, conditions=tuple(later))
 
 
 def _without_arguments(plan: Plan, arrays: Mapping[int, AnyArray]) -> Plan:
@@ -116,5 +119,8 @@ def _without_arguments(plan: Plan, arrays: Mapping[int, AnyArray]) -> Plan:
             r if r.source is None else replace(r, source=bases[r.source]) for r in plan.results
         ]),
         launches=tuple([replace(x, words=words(x.words)) for x in plan.launches]),
+        lengths=tuple([
+            replace(x, at=Pointer(bases[x.at.base], x.at.offset)) for x in plan.lengths
+        ]),
         constants=(*plan.constants, *arrays.values()),
     )  # fmt: skip

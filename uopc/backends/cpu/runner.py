@@ -9,7 +9,7 @@ import os
 import time
 import weakref
 from array import array as packed
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -18,16 +18,15 @@ import numpy.typing as npt
 from uopc.backends import memory_plan
 from uopc.backends.cpu import pool
 from uopc.backends.cpu.arguments import BoundArguments, KnownSizes, bind, shape_of
-from uopc.backends.cpu.array_memory import new_array
+from uopc.backends.cpu.array_memory import NOTHING, new_result
 from uopc.backends.cpu.bounded_cache import BoundedMap
+from uopc.backends.cpu.computed_sizes import Observer, SizedCall, launch_runs
 from uopc.backends.cpu.elf_loader import Image, address_of, map_private
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
 from uopc.backends.cpu.structs import JUMP_WORDS, TOGETHER
 from uopc.backends.cpu.tracing import PREFIX, ChunkRun, Log
 from uopc.backends.plan import (
-    AnyArray,
-    AnyDtype,
     Dim,
     Exchange,
     Plan,
@@ -39,7 +38,7 @@ from uopc.backends.plan import (
     nested,
     value_of,
 )  # fmt: skip
-from uopc.errors import DeviceMemoryError, InvalidIR, UserError
+from uopc.errors import DeviceMemoryError, InvalidIR
 
 
 def _check_plan(plan: Plan, image: Image) -> None:
@@ -76,23 +75,11 @@ def _in_loops(row: Row, records: list[list[Dim]], depth: int, spare: int) -> lis
 
 
 MEET = "meet"  # a launch whose code is the runtime's
-# Runs the launches of a call: the address of the bases, and the values of the variables.
-Observer = Callable[[int, Mapping[str, int]], None]
 # A row of runs of a short launch takes about this long: a hundred times what reading a clock does.
 LEAST_SECONDS = 50e-6
 # The table of a longer row would displace the kernel's data from the cache.
 MOST_IN_A_ROW = 64
 _SAMPLES_OF_NOTHING = 10
-
-
-def _new_result(
-    plan: Plan, shape: tuple[int, ...], dtype: AnyDtype, read: Sequence[int]
-) -> AnyArray:
-    """The array of a result."""
-    try:
-        return new_array(shape, dtype, read)
-    except ValueError as error:
-        raise UserError(f"{plan.name}: no array has the shape {shape}: {error}") from None
 
 
 # Vectors at the border of a padded image have lanes before its first or after its last element.
@@ -111,13 +98,6 @@ def _scratch(nbytes: int) -> tuple[int, mmap.mmap]:
         raise DeviceMemoryError(f"no memory for {nbytes} bytes of intermediates: {error}") from None
     memory[:margin] = memory[-margin:] = bytes(margin)
     return address_of(memory) + margin, memory
-
-
-# The memory of arrays without elements: where a guard does not hold, a kernel may read the
-# first element of an array in vain.
-_nothing = np.zeros(64, np.int64)
-_nothing.flags.writeable = False
-NOTHING = data_address(_nothing)
 
 
 class Arena:
@@ -214,6 +194,7 @@ class Runner:
         self._constants = [data_address(c) if c.size else NOTHING for c in plan.constants]
         self._known: KnownSizes = BoundedMap()
         self._sizes: BoundedMap[tuple[int, ...], LaunchTable] = BoundedMap()
+        self._runs = launch_runs(plan, self.table_words) if plan.lengths else []
 
     def sizes(self, values: Mapping[str, int]) -> LaunchTable:
         """The launch table and all sizes for these variable values."""
@@ -318,6 +299,8 @@ class Runner:
     def run(self, bound: BoundArguments, through: Observer | None = None) -> object:
         """The value of a call."""
         pool.revive()
+        if self.plan.lengths:
+            return self._run_computing(bound, through)
         plan, runtime = self.plan, install()
         sizes = self.sizes(bound.values)
         read = [data_address(a) for a in bound.arrays if a.nbytes >= memory_plan.LARGE]
@@ -326,7 +309,7 @@ class Runner:
             read.append(arena_address)
         try:
             outs = [
-                _new_result(plan, shape, result.dtype, read) if out is None else out
+                new_result(plan.name, shape, result.dtype, read) if out is None else out
                 for result, shape, out in zip(plan.results, sizes.shapes, bound.outs, strict=True)
                 if result.source is None
             ]
@@ -344,6 +327,15 @@ class Runner:
         finally:
             self.arena.release(owner)
         return bound.results(plan, sizes.shapes, outs, bound.arrays.__getitem__)
+
+    def _run_computing(self, bound: BoundArguments, through: Observer | None) -> object:
+        """The value of a call of a program that computes sizes."""
+        plan, constants = self.plan, self.fixed_bases()
+        arena, owner = self.arena.acquire(value_of(plan.arena_bytes, bound.values))
+        try:
+            return SizedCall(plan, bound, arena, constants).run(self._runs, through)
+        finally:
+            self.arena.release(owner)
 
     def trace(
         self, positional: tuple[object, ...], named: dict[str, object]

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from uopc.backends.cpu.arguments import shape_of
-from uopc.backends.cpu.array_memory import new_array
+from uopc.backends.cpu.array_memory import NOTHING, new_array
 from uopc.backends.cpu.layout import data_address
-from uopc.backends.cpu.runner import NOTHING
 from uopc.backends.plan import AnyArray, AnyDtype, Exchange, Plan, Pointer, value_of
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from uopc.backends.cpu.runner import NOTHING
+from uopc.backends.cpu.array_memory import NOTHING
 from uopc.backends.exchange.device_call import Action, Await, CallLoop, ExchangeStep, Started
 from uopc.backends.exchange.device_run import PhasedRun
 from uopc.backends.plan import Exchange, Pointer

@@ -6,14 +6,15 @@
 
 from __future__ import annotations
 
-from uopc.errors import UserTypeError
+from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import fold
-from uopc.ir.builder.leaves import located
+from uopc.ir.builder.leaves import located, split_dims
 from uopc.ir.builder.operands import as_uop, paired
-from uopc.ir.core import dtypes, shapes
+from uopc.ir.core import dtypes, shapes, walk
+from uopc.ir.core.calls import is_length
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.typed import Operand
-from uopc.ir.core.uop import UOp
+from uopc.ir.core.uop import UOp, intern
 
 
 def alu(a: UOp, op: Op, *others: Operand) -> UOp:
@@ -31,7 +32,13 @@ def alu(a: UOp, op: Op, *others: Operand) -> UOp:
     src = (a, *[as_uop(o, a.dtype.scalar, op.symbol or op.name) for o in others])
     if op is Ops.WHERE:
         return where(*src)
-    return _checked(op, fold.combine(op, src))
+    try:
+        return _checked(op, fold.combine(op, src))
+    except UserError:
+        agreed = _agreed(src)
+        if agreed is src:
+            raise
+        return _checked(op, fold.combine(op, agreed))
 
 
 def binary(op: Op, a: Operand, b: Operand) -> UOp:
@@ -45,7 +52,37 @@ def where(condition: UOp, a: Operand, b: Operand) -> UOp:
     x, y = paired(a, b, "where")
     if condition.dtype.scalar is not dtypes.bool_:
         raise UserTypeError(f"where: the condition must be bool, got {condition.dtype.name}")
-    return _checked(Ops.WHERE, fold.select(condition, x, y))
+    try:
+        return _checked(Ops.WHERE, fold.select(condition, x, y))
+    except UserError:
+        agreed = _agreed((condition, x, y))
+        if agreed[1:] == (x, y) and agreed[0] is condition:
+            raise
+        return _checked(Ops.WHERE, fold.select(*agreed))
+
+
+def _agreed(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """The operands in one shape, where they differ in lengths that the graph computes: a call
+    checks that these are equal. The same operands if there are none."""
+    given = [shapes.shape(s) for s in src]
+    rank = max(map(len, given))
+    common: list[shapes.Dim] = []
+    for axis in range(-rank, 0):
+        column = [d[axis] for d in given if len(d) >= -axis and d[axis] != 1]
+        common.append(next((d for d in column if not _is_length(d)), [*column, 1][0]))
+    made = []
+    for s, dims in zip(src, given):
+        pairs = zip(dims, common[rank - len(dims) :])
+        new = tuple([w if d != w and _is_length(d) else d for d, w in pairs])
+        known, symbolic = split_dims(new)
+        reshaped = intern(Ops.RESHAPE, s.dtype, (s, *symbolic), known)
+        made.append(s if new == dims else located(reshaped))
+    return src if all([a is b for a, b in zip(made, src)]) else tuple(made)
+
+
+def _is_length(d: shapes.Dim) -> bool:
+    """True for a dimension that depends on a value of the graph."""
+    return isinstance(d, UOp) and any([is_length(u) for u in walk.toposort(d)])
 
 
 def _checked(op: Op, made: UOp) -> UOp:

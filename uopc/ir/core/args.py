@@ -62,11 +62,12 @@ class DataArg:
 
 @dataclass(frozen=True, slots=True)
 class VariableArg:
-    """A named integer with inclusive bounds."""
+    """A named integer with inclusive bounds. `computed`: the program finds its value."""
 
     name: str
     low: int
     high: int
+    computed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

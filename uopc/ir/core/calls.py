@@ -6,13 +6,24 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from uopc.ir.core import dtypes, walk
+from uopc.ir.core.args import VariableArg
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.uop import UOp, intern
 
 
 def operands(u: UOp) -> tuple[UOp, ...]:
-    """The sources in the same graph: all but the body of a CALL or an APPLY."""
-    return u.src[1:] if u.op is Ops.CALL or u.op is Ops.APPLY else u.src
+    """The sources in the same graph: all but the body of a CALL or an APPLY, and the variable of a
+    BIND, which is its value."""
+    return u.src[1:] if u.op is Ops.CALL or u.op is Ops.APPLY or is_length(u) else u.src
+
+
+def is_length(u: UOp) -> bool:
+    """True for a variable that is bound to a value of the graph: an int64."""
+    if u.op is not Ops.BIND or len(u.src) != 2:
+        return False
+    variable, value = u.src
+    is_value = value.dtype is dtypes.int64 and value.op is not Ops.CONST
+    return is_value and type(variable.arg) is VariableArg
 
 
 def outside_bodies(u: UOp) -> list[UOp]:

@@ -287,7 +287,7 @@ class Ops:
     COPY = Op("copy", "a", "a, on the device in the arg; of a value on several devices, the first part.", arg=(str,), shape="first", device="given", levels=TENSOR, field="device")
     SLICE = Op("slice", "a", "arg = offset, size: a flat view of a buffer.", arg=(tuple,), shape="slice", levels=TENSOR | PROGRAM, takes_storage=1, kind="integers")
     STAGE = Op("stage", "a *ranges", "a is computed once and stored; its readers load it. In a kernel: for each value of the ranges given as sources, which are the first dimensions of the result.", arg=(args.StageArg,), shape="stage", levels=SHAPED, bounds=intervals.same)
-    BIND = Op("bind", "variable value", "The variable, with a value for this run.", shape="scalar", levels=TENSOR, bounds=intervals.same)
+    BIND = Op("bind", "variable value", "The variable, with a value for this run. In a program, the value is that in the storage.", shape="scalar", levels=TENSOR | PROGRAM, bounds=intervals.same, takes_storage=2)
     MSTACK = Op("mstack", "*a", "A value on several devices: each has one of the operands.", shape="alike", device="each", levels=TENSOR, arity=(1, None))
     MSELECT = Op("mselect", "a", "The part of a on one of its devices.", arg=(int,), shape="first", device="part", levels=TENSOR, field="part")
     SHARD = Op("shard", "a", "a, laid out over the mesh of the compile as the arg says. Without a mesh, a.", arg=(args.ShardArg,), shape="first", levels=TENSOR, bounds=intervals.same)

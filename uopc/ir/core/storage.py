@@ -9,6 +9,8 @@ from uopc.ir.core import walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
+# The arguments of a call that are variables: one of the program's, or bound to a stored value.
+VARIABLES = (Ops.VARIABLE, Ops.BIND)
 _THROUGH = frozenset((Ops.AFTER, Ops.INDEX, Ops.SLICE))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import TypeAlias
 
-from uopc.ir.core import bounds
+from uopc.ir.core import bounds, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
@@ -118,6 +118,8 @@ def _most(monomial: UOp) -> Polynomial:
 def _least(monomial: UOp) -> Polynomial:
     """A polynomial that a product of atoms reaches, or a number if no other is known."""
     atoms = affine.factors(monomial)
+    if _is_computed(monomial):
+        return constant(min(0, bounds.bounds(monomial)[0]))
     if all([a.op is Ops.VARIABLE for a in atoms]):
         return functools.reduce(_product, map(_most_of_atom, atoms))
     if len(atoms) == 1 and atoms[0].op is Ops.FLOORDIV and affine.is_const(atoms[0].src[1]):
@@ -132,6 +134,8 @@ def _most_of_atom(u: UOp) -> Polynomial:
     """A bound of an index that is no sum or product."""
     if u.op is Ops.BIND:
         return _most_of_atom(u.src[0])
+    if u.op is Ops.VARIABLE and u.arg.computed:  # memory is there before its value is known
+        return constant(u.arg.high)
     if u.op is Ops.VARIABLE:
         return {u: Fraction(1), ONE: Fraction(u.arg.low)}
     if u.op is Ops.CONST:
@@ -141,7 +145,7 @@ def _most_of_atom(u: UOp) -> Polynomial:
     if u.op is Ops.FLOORMOD and _is_never_negative(u.src[1]):
         return at_most(affine.plus(u.src[1], -1)) if bounds.bounds(u.src[1])[0] else _itself(u)
     if u.op is Ops.MIN:
-        return at_most(min(u.src, key=typical))
+        return at_most(min(u.src, key=lambda s: (_is_computed(s), typical(s))))
     if u.op is Ops.MAX:
         return greatest(map(at_most, u.src))
     if u.op is Ops.WHERE:
@@ -149,9 +153,16 @@ def _most_of_atom(u: UOp) -> Polynomial:
     return _itself(u)
 
 
+def _is_computed(u: UOp) -> bool:
+    """True for an index that depends on a size that the program computes."""
+    return any([v.arg.computed for v in walk.variables(u)])
+
+
 def _itself(u: UOp) -> Polynomial:
     """A bound of an index that becomes a monomial."""
-    low = bounds.bounds(u)[0]
+    low, high = bounds.bounds(u)
+    if _is_computed(u):
+        return constant(max(high, 0))
     if low >= 0:
         return {u: Fraction(1)}
     return {affine.maximum(u, affine.const(0)): Fraction(1)}

@@ -124,6 +124,12 @@ def unproved(u: UOp) -> list[SizeCondition]:
     return left
 
 
+def names(condition: SizeCondition) -> set[str]:
+    """The names of the variables in a condition."""
+    sides = condition.left, condition.right
+    return {str(v.arg.name) for side in sides for v in walk.variables(side)}
+
+
 def check(conditions: Iterable[SizeCondition], values: Mapping[str, int]) -> None:
     """UserError for the first condition that does not hold for these values of variables."""
     for c in conditions:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from uopc.errors import InvalidIR, UserError
+from uopc.ir.builder.lengths import lengths_of, with_variables
 from uopc.ir.builder.primitives import without_primitives
 from uopc.ir.core import dtypes, walk
-from uopc.ir.core.calls import graph_order
+from uopc.ir.core.calls import graph_order, is_length
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -47,7 +48,10 @@ def evaluate_with_effects(
 ) -> tuple[Array | list[Array], dict[UOp, Array]]:
     """`evaluate`, and the last contents of every PARAM and BUFFER that the graph stores to."""
     found = graph.src if isinstance(graph, UOp) and graph.op in (Ops.TUPLE, Ops.SINK) else graph
-    made = Evaluation((found,) if isinstance(found, UOp) else found, inputs, variables)
+    graphs = (found,) if isinstance(found, UOp) else found
+    if not (isinstance(graph, UOp) and graph.op is Ops.SINK):  # which may begin with lengths
+        graphs = [g.src[1] if is_length(g) else g for g in graphs]
+    made = Evaluation(graphs, inputs, variables)
     with np.errstate(all="ignore"):
         made.run.run(made.roots)
     outputs, finals = made.finished()
@@ -62,6 +66,8 @@ class Evaluation:
     ) -> None:
         # As in a compile, a PRIMITIVE is its value; a loop's body has PARAMs that nobody gives.
         whole = without_primitives(intern(Ops.TUPLE, dtypes.void, tuple(graphs)))
+        whole = with_variables(whole)
+        self.lengths = len(lengths_of(whole))
         if not {Ops.MSTACK, Ops.MSELECT}.isdisjoint(walk.ops(whole)):
             from uopc.ir.builder.unrolled import unrolled
             from uopc.ir.interpret import exchanges
@@ -79,7 +85,8 @@ class Evaluation:
         """The values after the run, and the contents of storage that it wrote, also in place."""
         run = self.run
         # Copies, as arguments may be stored to.
-        outputs = [np.array(run.given(u)) for u in self.roots if u in run.values]
+        asked = self.roots[self.lengths :]
+        outputs = [np.array(run.given(u)) for u in asked if u in run.values]
         finals = run.final_contents(self.roots)
         for storage, contents in finals.items():
             if storage.op is Ops.PARAM:

@@ -206,8 +206,10 @@ class StepMachine:
     def steps(self, root: UOp) -> Steps:
         """`program` as a generator: at each exchange, yield the node and the sent value, and
         receive the result."""
-        for u in graph_order(root.src):  # what the calls take
-            if u.op is not Ops.CALL and u.op is not Ops.RANGE:
+        taken = graph_order(root.src)  # by the calls
+        lengths = {u.src[0] for u in taken if u.op is Ops.BIND}
+        for u in taken:
+            if u.op not in (Ops.CALL, Ops.RANGE, Ops.BIND) and u not in lengths:
                 self.step(u)
         yield from self._calls(root.src)
 
@@ -235,7 +237,11 @@ class StepMachine:
     def call(self, u: UOp) -> None:
         """Run a kernel on storage, slices of storage, numbers and variables."""
         s = self.state
-        arrays = [s.value(a) if a.op in NUMBERS else self.viewed(a) for a in arguments(u)]
+        for a in arguments(u):
+            if a.op is Ops.BIND:
+                s.variables.bind(a.src[0].arg.name, int(self.viewed(a.src[1]).reshape(-1)[0]))
+        storage = [a for a in arguments(u) if a.op is not Ops.BIND]
+        arrays = [s.value(a) if a.op in NUMBERS else self.viewed(a) for a in storage]
         before = {b: s.array(b).view(np.uint8).copy() for b in targets(u) if b in s.mirrors}
         run_kernel(u.src[0], arrays, s.variables.values)
         for base, old in before.items():

@@ -14,13 +14,21 @@ import numpy as np
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.core import evaluate
-from uopc.ir.core.calls import exchanges_of, graph_order, operands, written_argument, written_slot
+from uopc.ir.core.calls import (
+    exchanges_of,
+    graph_order,
+    is_length,
+    operands,
+    written_argument,
+    written_slot,
+)  # fmt: skip
 from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.shapes import with_dims
 from uopc.ir.core.storage import is_program, written_slots
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import size_conditions
+from uopc.ir.index.size_conditions import SizeCondition
 from uopc.ir.interpret.arguments import Variables, check_array, undefined
 from uopc.ir.interpret.machine import Steps, program_steps, run_kernel
 
@@ -68,6 +76,7 @@ class TensorRun:
         self.writes: dict[UOp, dict[UOp, list[Write]]] = {}  # effect → storage → its writes
         self._writers: dict[UOp, int] = {}  # storage → the effects that write it
         self._contents: dict[tuple[UOp, int], Array] = {}
+        self._unchecked: list[SizeCondition] = []
 
     def reads(self, u: UOp) -> Sequence[UOp]:
         """The nodes whose values `u` needs."""
@@ -88,7 +97,7 @@ class TensorRun:
         the result."""
         nodes = graph_order(roots, self.reads)
         for u in nodes:
-            if u.op is Ops.BIND and u.src[1].op is Ops.CONST:
+            if u.op is Ops.BIND and not is_length(u):
                 self.variables.bind(u.src[0].arg.name, u.src[1].arg)
         self._check_sizes(nodes)
         effects = any(u.op in _EFFECTS for u in nodes)
@@ -125,9 +134,18 @@ class TensorRun:
 
     def _check_sizes(self, nodes: Sequence[UOp]) -> None:
         """UserError if the variables break a condition that nodes rely on."""
-        named = {u.arg.name: self.variables[u] for u in nodes if u.op is Ops.VARIABLE}
-        if named:
-            size_conditions.check(size_conditions.of_nodes(nodes, calls=False), named)
+        lengths = {u.src[0] for u in nodes if is_length(u)}
+        found = dict.fromkeys([u for u in nodes if u.op is Ops.VARIABLE])
+        if found:
+            self._unchecked = size_conditions.of_nodes(nodes, calls=False)
+            given = [u for u in found if u not in lengths]
+            self._check_conditions({u.arg.name: self.variables[u] for u in given})
+
+    def _check_conditions(self, named: Mapping[str, int]) -> None:
+        """UserError if a condition whose variables all have values does not hold."""
+        known = [c for c in self._unchecked if size_conditions.names(c) <= named.keys()]
+        self._unchecked = [c for c in self._unchecked if c not in known]
+        size_conditions.check(known, named)
 
     def _track(self, u: UOp) -> None:
         """Record the storage that `u` is a view of, and the effects below `u`."""
@@ -190,6 +208,10 @@ class TensorRun:
     def _leaf(self, u: UOp) -> Array:
         if u.op is Ops.VARIABLE:
             return np.asarray(self.variables[u], np.int64)
+        if is_length(u):
+            self.variables.bind(u.src[0].arg.name, int(self.values[u.src[1]]))
+            self.variables[u.src[0]]  # its bounds hold
+            self._check_conditions(self.variables.values)
         if u.op is Ops.BIND:
             return self.values[u.src[1]]
         if u.op is Ops.IOTA:

@@ -75,6 +75,8 @@ def _tokens(u: UOp) -> Tokens:
         return ("(not " if u.dtype.kind == "bool" else "(-", src[0], ")")
     if op.is_alu and op.symbol is not None and len(src) == 2:
         return ("(", src[0], op.symbol, src[1], ")")
+    if op is Ops.BIND and src[1].op is not Ops.CONST:
+        return src[:1]
     if op.is_alu or op is Ops.BIND:
         return (f"{op.name}(", *_listed(src), ")")
     if op is Ops.CAST:

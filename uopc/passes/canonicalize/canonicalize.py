@@ -19,6 +19,7 @@ from uopc.ir.builder import fold, leaves, movement, rebuild
 from uopc.ir.builder.programs import Slots
 from uopc.ir.core import dtypes, semantics, shapes
 from uopc.ir.core.args import ReduceArg
+from uopc.ir.core.calls import is_length
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import base
 from uopc.ir.core.uop import UOp, intern
@@ -44,7 +45,7 @@ def canonicalize(graph: UOp, context: Context) -> UOp:
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD, Ops.BIND):
-            return src[0]
+            return src[is_length(u)]
         if u.op is Ops.REDUCE:
             return _reduce(u, src[0])
         if u.op is Ops.GETTUPLE:

@@ -78,7 +78,7 @@ def elements_of(launch: KernelCall) -> StoredElement | None:
 def _is_short(launch: KernelCall) -> bool:
     """True for plain stores to new storage, in loops of a few iterations."""
     effect = launch.effect
-    if effect.op not in (Ops.STORE, Ops.END) or effect.arg is not None:
+    if effect.op not in (Ops.STORE, Ops.END) or effect.arg is not None or launch.lengths:
         return False
     stores = stores_in(effect)
     if any([s.op is not Ops.STORE or len(s.src) != 2 or s.arg is not None for s in stores]):

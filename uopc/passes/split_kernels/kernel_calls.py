@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,7 +12,13 @@ from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, shapes, walk
 from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
-from uopc.ir.core.storage import before_effects, read_slots, written_arguments, written_slots
+from uopc.ir.core.storage import (
+    before_effects,
+    read_slots,
+    storage_root,
+    written_arguments,
+    written_slots,
+)  # fmt: skip
 from uopc.ir.core.uop import UOp
 from uopc.passes.effects.versions import NEW, Footprint, Span, Version, Versions
 from uopc.passes.effects.views import closed_effects, is_local, stores_in
@@ -29,18 +35,20 @@ class StorageUse(NamedTuple):
 
 @dataclass
 class KernelCall(Footprint):
-    """One closed store or call."""
+    """One closed store or call. `lengths`: the variables it needs that the program computes."""
 
     effect: UOp
     nodes: list[UOp] = field(default_factory=list)
     accesses: dict[UOp, StorageUse] = field(default_factory=dict)
+    lengths: list[UOp] = field(default_factory=list)
 
 
 class KernelCalls:
-    """Every closed store and call, each after those whose results it reads."""
+    """Every closed store and call, each after those whose results it reads. `lengths`: the storage
+    of each variable that the program computes, after the effects that store its value."""
 
-    def __init__(self, graph: UOp) -> None:
-        self.versions = Versions()
+    def __init__(self, graph: UOp, lengths: Mapping[UOp, UOp]) -> None:
+        self.versions, self.lengths = Versions(), lengths
         self._seen: dict[UOp, Version] = {}  # of an effect or AFTER
         self.known: dict[UOp, UOp] = {}  # as for `before_effects`
         effects = closed_effects(graph)
@@ -48,10 +56,22 @@ class KernelCalls:
         writers = Counter([r for e in effects for r in self._written(e)])
         for effect in effects:
             made = self._called(effect) if effect.op is Ops.CALL else self._stored(effect)
+            self._await_lengths(made)
             seen = self.versions.joined(effect, made.after)
             alone = all([p.root.op is Ops.BUFFER and writers[p.root] == 1 for p in made.writes])
             self._seen[effect] = self.versions.after(effect, seen, not alone)
             self.found[effect] = made
+
+    def _await_lengths(self, call: KernelCall) -> None:
+        """Let a call read the values of the variables that the program computes."""
+        needed = _variables(call) if self.lengths else ()
+        for v, value in self.lengths.items():
+            if v not in needed:
+                continue
+            root, seen = storage_root(value), self.seen(value)
+            call.reads.append(Span(root, 0, float("inf"), seen))
+            call.after.append(seen)
+            call.lengths.append(v)
 
     def _written(self, effect: UOp) -> Iterable[UOp]:
         """The storage that a closed store or call writes."""
@@ -110,6 +130,12 @@ class KernelCalls:
             found = [out, *[self._seen[e] for e in after.src[1:]]]
             self._seen[after] = out = self.versions.joined(after, found)
         return out
+
+
+def _variables(call: KernelCall) -> set[UOp]:
+    """The variables that a call needs."""
+    nodes = call.nodes or [*walk.order(call.effect.src[0]), *call.effect.src[1:]]
+    return {u for u in nodes if u.op is Ops.VARIABLE}
 
 
 @memo

@@ -21,7 +21,8 @@ Each closed store is a kernel; stores of few elements that depend on each other 
 becomes one flat index. A constant offset that all indices of one storage share moves into the call
 as a SLICE, so kernels that differ only in that offset are one node. A kernel runs after those that
 write its inputs, and before those that overwrite its inputs; a circular wait is an error. A call of
-a program becomes the calls in it; the last operands of each are the loops around it.
+a program becomes the calls in it; the last operands of each are the loops around it. A size that
+the program computes is an input too: a call binds its variable to the storage of its value.
 """
 
 from __future__ import annotations
@@ -178,7 +179,9 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
     """The program: a LINEAR of CALLs of kernels, in launch order."""
     calls = []
     variables: dict[UOp, list[UOp]] = {}
-    launches, kernels, loops = KernelCalls(graph), _KernelsByForm(), 0
+    lengths = dict(zip(context.lengths, graph.src))
+    launches, kernels, loops = KernelCalls(graph, lengths), _KernelsByForm(), 0
+    bound = {v: intern(Ops.BIND, v.dtype, (v, storage_root(s))) for v, s in lengths.items()}
     order = launch_order(launches)
     if context.optimize and len(context.devices) == 1:
         order = joined(order, {storage_root(v) for v in graph.src}, context)
@@ -189,17 +192,27 @@ def split_kernels(graph: UOp, context: Context) -> UOp:
             args = [a for a in effect.src[1:] if a.op is not Ops.VARIABLE]
             args = [before_effects(a, launches.known) for a in args]
             if is_program(kernel):
-                calls += _called_program(kernel, args, loops)
+                made = _called_program(kernel, args, loops)
+                calls += [with_lengths(c, bound) for c in made] if bound else made
                 loops += len(loops_of(kernel))
                 continue
         else:
             kernel, args = kernels.of(launch)
         if kernel not in variables:
             set_origin(kernel, effect.origin)
-            variables[kernel] = walk.variables(kernel)
+            variables[kernel] = [bound.get(v, v) for v in walk.variables(kernel)]
         calls.append(intern(Ops.CALL, dtypes.void, (kernel, *args, *variables[kernel])))
         set_origin(calls[-1], calls[-1].origin or effect.origin)
     return intern(Ops.LINEAR, dtypes.void, tuple(calls), None)
+
+
+def with_lengths(call: UOp, bound: Mapping[UOp, UOp]) -> UOp:
+    """A call that reads the variables that the program computes from the storage of each."""
+    kernel, *args = call.src
+    args = [bound.get(a, a) for a in args]
+    made = intern(Ops.CALL, call.dtype, (kernel, *args), call.arg, call.tag)
+    set_origin(made, made.origin or call.origin)
+    return made
 
 
 def _called_program(program: UOp, args: list[UOp], loops: int) -> list[UOp]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from uopc.ir.builder.lengths import lengths_of
 from uopc.ir.core import walk
 from uopc.ir.core.arena import memo_last
 from uopc.ir.core.level_of import level_of
@@ -53,6 +54,17 @@ class GraphFacts:
         if self.of(Ops.CALL):
             return walk.variables(self.graph)
         return sorted(self.of(Ops.VARIABLE), key=lambda v: str(v.arg.name))
+
+    @cached_property
+    def lengths(self) -> list[UOp]:
+        """The variables whose values the graph computes, each bound to its value."""
+        return lengths_of(self.graph)
+
+    @cached_property
+    def results(self) -> list[UOp]:
+        """The values that a call returns, in order."""
+        given = self.graph.src[len(self.lengths) :]
+        return [v for v in given if v.dtype.kind != "void"]
 
     @cached_property
     def naming(self) -> list[UOp]:
