@@ -19,11 +19,11 @@ NEEDS = {"digits": ["sklearn"], "train_digits": ["sklearn"], "sharpen": ["sklear
          "pipelines": ["sklearn", "skl2onnx"]}
 NAMES = ("digits", "train_digits", "sharpen", "attention", "handwritten_kernel", "control",
          "optimal_control", "least_squares", "train_transformer", "out_of_core", "generate",
-         "pipelines")
+         "llama", "pipelines")
 KERNELS = {
     "digits": 4, "train_digits": 4, "sharpen": 1, "attention": 2, "handwritten_kernel": 1,
     "control": 1, "optimal_control": 2, "least_squares": 6,
-    "train_transformer": 15, "out_of_core": 1, "generate": 11, "pipelines": 3,
+    "train_transformer": 15, "out_of_core": 1, "generate": 11, "llama": 19, "pipelines": 3,
 }  # fmt: skip
 
 
@@ -87,6 +87,7 @@ WRONG = {
     "least_squares": ("reference", lambda right: lambda drove, start: right(drove, start) + 1e-4),
     "control": ("jacobian_by_complex_steps", lambda right: lambda x, u: right(x, u) + 1e-9),
     "generate": ("reference", lambda right: lambda *arrays: right(*arrays) + 1e-3),
+    "llama": ("reference", lambda right: lambda *arrays: right(*arrays) + 1e-3),
     "pipelines": ("reference", lambda right: lambda m, x: (right(m, x)[0], right(m, x)[1] + 1e-4)),
     "out_of_core": ("moments", lambda right: lambda x: tuple(m * (1 + 1e-9) for m in right(x))),
 }
