@@ -87,11 +87,12 @@ def load(source: str, sizes: Mapping[str, Any] | None = None) -> LoadedSource:
 def _model(path: Path, sizes: Mapping[str, Any] | None) -> Any:
     """The graph of a model. If sizes are missing, the error names the option that sets them."""
     from uopc.onnx import graph
+    from uopc.onnx.signature import ModelSignature
 
     try:
         return graph(path, dims=sizes).nodes
     except Error as error:
-        left = [] if sizes is None else [n for n in free_sizes.size_names(path) if n not in sizes]
+        left = [] if sizes is None else [n for n in ModelSignature.of(path).sizes if n not in sizes]
         if not left:
             raise
         raise type(error)(

@@ -7,103 +7,45 @@ model that an earlier process loaded does not need it.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from uopc.errors import UserError
+from typing import TYPE_CHECKING
 
 if importlib.util.find_spec("onnx") is None:
     raise ModuleNotFoundError(
         "uopc.onnx needs the package onnx: pip install uopc[onnx]", name="onnx"
     )
 
-from uopc import driver
-from uopc.onnx.source import ModelNames, Source
-from uopc.program.program import Program
+from uopc.onnx.loaded import Loaded, load
 
 if TYPE_CHECKING:
     from uopc.onnx.reading import Graph, graph
+    from uopc.onnx.runtime import (  # noqa: F401
+        ExecutionMode,
+        GraphOptimizationLevel,
+        InferenceSession,
+        IOBinding,
+        ModelMetadata,
+        NodeArg,
+        OrtValue,
+        RunOptions,
+        SessionOptions,
+        disable_telemetry_events,
+        enable_telemetry_events,
+        get_all_providers,
+        get_available_providers,
+        get_device,
+        set_default_logger_severity,
+        set_default_logger_verbosity,
+    )
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A compiled model. Pass arrays in the order of `inputs`, or by the model's names. The result
-    is the value of the output; if the model has several outputs, a dict by the model's names.
-
-    A value is an array; for a sequence a list; for strings an array of strings; for `ZipMap` a list
-    of dicts.
-    """
-
-    program: Program | None  # None if no output is computed
-    _source: Source = field(repr=False)
-    _names: ModelNames = field(repr=False)
-
-    @property
-    def graph(self) -> Graph:
-        """The graph. If the program came from a cache, the first access makes the graph. UserError
-        if the model's files have changed since."""
-        return self._source.graph
-
-    @property
-    def inputs(self) -> list[str]:
-        """The names of the inputs."""
-        return list(self._names.params)
-
-    @property
-    def outputs(self) -> list[str]:
-        """The names of the outputs."""
-        return list(self._names.outputs)
-
-    def __call__(self, *arrays: Any, **named: Any) -> Any:
-        """Run the model. UserError for arrays of other dtypes or shapes, and for unknown names."""
-        params = self._names.params
-        unknown = [name for name in named if name not in params]
-        if unknown:
-            raise UserError(f"no input {unknown[0]!r}; there are {', '.join(self.inputs)}")
-        by_name = {params[name]: v for name, v in named.items()}
-        made = {} if self.program is None else self.program(*arrays, **by_name)
-        if self._source.stamps:  # of tensors alone
-            return made
-        from uopc.onnx import results
-
-        outputs = self.graph.outputs
-        if results.are_tensors(outputs):
-            return made
-        left = iter(made.values())
-        got = {name: results.filled(v, left) for name, v in outputs.items()}
-        return got if len(got) > 1 else next(iter(got.values()))
-
-
-def load(
-    model: Any, dims: Mapping[str, Any] | None = None, constants: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Loaded:  # fmt: skip
-    """Compile a model; `options` are those of `uopc.compile`. See `graph` for the other arguments.
-
-    If an earlier process loaded a model file, the file is not read again: see docs/caches.md.
-
-    >>> from onnx import parser
-    >>> head = '<ir_version: 8, opset_import: ["": 18]>'
-    >>> text = head + 'g (float[n, 2] x) => (float[n, 2] y) {y = Relu(x)}'
-    >>> f = uopc.onnx.load(parser.parse_model(text), dims={"n": (1, 8)})
-    >>> f(np.array([[-1, 2]], "f4"))
-    array([[0., 2.]], dtype=float32)
-    """
-    source = Source(model, dims, constants)
-    found = driver.compile_described(source.description, **options)
-    if found is not None and found.files:
-        source.forget(found.files)
-        return Loaded(found.program, source, ModelNames.of_text(found.notes or ""))
-    return Loaded(None if found is None else found.program, source, ModelNames.of(source.graph))
-
-
-__all__ = ["Graph", "Loaded", "graph", "load"]
+__all__ = ["Graph", "InferenceSession", "Loaded", "graph", "load"]
 
 if not TYPE_CHECKING:  # reading a model imports onnx
 
     def __getattr__(name):
-        if name not in ("Graph", "graph"):
+        module = "reading" if name in ("Graph", "graph") else "runtime"
+        found = getattr(importlib.import_module(f"uopc.onnx.{module}"), name, None)
+        if found is None or name.startswith("_"):
             raise AttributeError(f"module 'uopc.onnx' has no attribute {name!r}")
-        found = globals()[name] = getattr(importlib.import_module("uopc.onnx.reading"), name)
+        globals()[name] = found
         return found

@@ -26,12 +26,10 @@ from uopc.errors import UserError
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
-from uopc.onnx.model import Model
+from uopc.onnx.signature import size_name
 
 # The bounds of a size that the caller does not name.
 LEAST_SIZE, MOST_SIZE = 1, 4096
-# What exporters write for a size without a name.
-_UNNAMED = ("", "?")
 Sizes = Mapping[str, Any]
 
 
@@ -136,24 +134,10 @@ class FreeSizes:
         return v
 
 
-def size_names(model: Any) -> list[str]:
-    """The names of the free sizes of the inputs of a model."""
-    made: dict[str, None] = {}
-    for i in Model(model).proto.graph.input:
-        kind = i.type.optional_type.elem_type if i.type.HasField("optional_type") else i.type
-        for axis, d in enumerate(kind.tensor_type.shape.dim):
-            name = _name(i, axis, d)
-            if name is not None:
-                made[name] = None
-    return list(made)
-
-
 def _name(i: Any, axis: int, d: Any) -> str | None:
     """The name of a size of an input; None for a number."""
-    if d.HasField("dim_value") and d.dim_value >= 0:
-        return None
-    named = d.dim_param not in _UNNAMED
-    return d.dim_param if named else f"{i.name}_{axis}"
+    is_number = d.HasField("dim_value") and d.dim_value >= 0
+    return None if is_number else size_name(i.name, axis, d.dim_param)
 
 
 def _given_size(name: str, given: Any) -> int | tuple[int, int]:

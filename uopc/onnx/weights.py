@@ -2,7 +2,7 @@
 
 `without_weights` walks over the tags of a serialized model, up to the initializers of its graph,
 and omits their bytes. Instead, the tensor says where its bytes are in the file, in ONNX's form for
-data in other files. (protobuf would copy the file, then each weight.)
+data in other files.
 """
 
 from __future__ import annotations
@@ -11,17 +11,13 @@ from collections.abc import Iterator
 
 from onnx import StringStringEntryProto, TensorProto
 
+from uopc.onnx.wire import BYTES, Damaged, fields
+
 # Fewer bytes stay in the message: reading them on their own gains nothing.
 LEAST_BYTES = 1 << 12
-# Numbers of fields, and the kinds of values in the file, of onnx.proto and protobuf.
+# Numbers of fields of onnx.proto.
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 _PLACES = (13, 14)  # of a tensor whose data is in a file already
-_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
-_SIZES = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
-
-
-class _Damaged(Exception):
-    """Raised without a message: protobuf says what is wrong."""
 
 
 def without_weights(data: memoryview, file: str) -> bytes:
@@ -29,13 +25,13 @@ def without_weights(data: memoryview, file: str) -> bytes:
     folder. A model that is damaged or has no large weights stays as it is."""
     try:
         parts = list(_model(data, file))
-    except _Damaged:
+    except Damaged:  # protobuf says what is wrong
         return bytes(data)
     return b"".join(parts)
 
 
 def _model(data: memoryview, file: str) -> Iterator[bytes | memoryview]:
-    for begin, number, inner, end in _fields(data, 0, len(data)):
+    for begin, number, inner, end in fields(data, 0, len(data)):
         if number == _GRAPH and inner is not None:
             yield from _message(_GRAPH, list(_graph(data, inner, end, file)))
         else:
@@ -43,7 +39,7 @@ def _model(data: memoryview, file: str) -> Iterator[bytes | memoryview]:
 
 
 def _graph(data: memoryview, first: int, last: int, file: str) -> Iterator[bytes | memoryview]:
-    for begin, number, inner, end in _fields(data, first, last):
+    for begin, number, inner, end in fields(data, first, last):
         if number == _INITIALIZER and inner is not None:
             yield from _message(_INITIALIZER, list(_tensor(data, inner, end, file)))
         else:
@@ -51,10 +47,10 @@ def _graph(data: memoryview, first: int, last: int, file: str) -> Iterator[bytes
 
 
 def _tensor(data: memoryview, first: int, last: int, file: str) -> Iterator[bytes | memoryview]:
-    fields = list(_fields(data, first, last))
-    numbers = [number for _, number, _, _ in fields]
+    parts = list(fields(data, first, last))
+    numbers = [number for _, number, _, _ in parts]
     alone = numbers.count(_RAW_DATA) == 1 and not set(numbers).intersection(_PLACES)
-    for begin, number, inner, end in fields:
+    for begin, number, inner, end in parts:
         if inner is None or number != _RAW_DATA or end - inner < LEAST_BYTES or not alone:
             yield data[begin:end]
             continue
@@ -66,42 +62,7 @@ def _tensor(data: memoryview, first: int, last: int, file: str) -> Iterator[byte
 
 def _message(number: int, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
     size = sum(map(len, parts))
-    return [_varint_of(number << 3 | _BYTES) + _varint_of(size), *parts]
-
-
-def _fields(
-    data: memoryview, at: int, end: int
-) -> Iterator[tuple[int, int, int | None, int]]:  # fmt: skip
-    """Yield (begin, number, begin of the bytes, or None without bytes, end) of each field."""
-    while at < end:
-        begin = at
-        tag, at = _varint(data, at, end)
-        kind, inner = tag & 7, None
-        if kind == _VARINT:
-            _, at = _varint(data, at, end)
-        elif kind == _BYTES:
-            size, inner = _varint(data, at, end)
-            at = inner + size
-        elif kind in _SIZES:
-            at += _SIZES[kind]
-        else:
-            raise _Damaged
-        if at > end:
-            raise _Damaged
-        yield begin, tag >> 3, inner, at
-
-
-def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
-    """Read a number of seven bits per byte, lowest first; also return the offset after it."""
-    value = shift = 0
-    while at < end and shift < 64:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-    raise _Damaged
+    return [_varint_of(number << 3 | BYTES) + _varint_of(size), *parts]
 
 
 def _varint_of(value: int) -> bytes:

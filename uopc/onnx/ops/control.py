@@ -10,7 +10,7 @@ import numpy as np
 
 import uopc
 from uopc import UOp, dtypes
-from uopc.errors import Unsupported, UserError
+from uopc.errors import Error, Unsupported, UserError
 from uopc.onnx.node import MOST_PARTS, Decides, Node, dims, few, fixed
 from uopc.onnx.registry import op
 from uopc.onnx.values import is_known, is_text, lifted, params_of, settled
@@ -26,7 +26,12 @@ def branch(n: Node) -> Any:
     if is_known(n.raw(0)):
         return tuple(n.run(yes if n.first(0) else no))
     condition = n.x(0).reshape(())
-    pairs = list(zip(n.run(yes), n.run(no)))
+    try:
+        pairs = list(zip(n.run(yes), n.run(no)))
+    except Error as error:  # of the branch that is not taken, which need not fit
+        if not (names := params_of(condition)):
+            raise
+        raise Decides(names) from error
     for a, b in pairs:
         if not (_is_tensor(a) and _is_tensor(b)) or lifted(a).shape != lifted(b).shape:
             raise Decides(params_of(condition))
