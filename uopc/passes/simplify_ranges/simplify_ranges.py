@@ -30,13 +30,14 @@ from uopc.ir.nest.accesses import Access
 from uopc.passes.analysis import counted
 from uopc.passes.analysis.loops import make_range
 from uopc.passes.contract import Context
+from uopc.passes.simplify_ranges.end_at_guards import end_at_guards
 from uopc.passes.simplify_ranges.fuse_reduces import with_shared_loops
 
 
 def simplify_ranges(kernel: UOp, context: Context) -> UOp:
-    """Compare counted integers as indices; put reduces of the same places into common loops; merge
-    neighbours, inner pairs first, until none merges."""
-    merged: UOp | None = with_shared_loops(_with_counted_comparisons(kernel))
+    """Compare counted integers as indices; end loops at guards; put reduces of the same places into
+    common loops; merge neighbours, inner pairs first, until none merges."""
+    merged: UOp | None = with_shared_loops(end_at_guards(_with_counted_comparisons(kernel)))
     while merged is not None:
         kernel = merged
         pairs = (_merge(kernel, outer, inner) for outer, inner in _neighbours(kernel))
