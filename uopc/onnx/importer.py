@@ -28,6 +28,7 @@ from uopc.onnx.ops import (  # noqa: F401  their functions are in the registry t
     control,
     decoder,
     elementwise,
+    fused,
     labels,
     layers,
     linear,

@@ -14,6 +14,7 @@ from typing import Any
 
 from uopc.onnx.node import Node
 
+MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operators
 Handler = Callable[["Node"], Any]
 TABLE: dict[tuple[str, str], list[tuple[int, Handler]]] = {}
 

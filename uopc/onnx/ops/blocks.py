@@ -16,10 +16,9 @@ from uopc.ir.interpret import interpreter
 from uopc.onnx.narrow import INTEGERS, narrow_of
 from uopc.onnx.node import Node, dims, normal
 from uopc.onnx.ops.quantize import spread
-from uopc.onnx.registry import op
+from uopc.onnx.registry import MICROSOFT, op
 from uopc.onnx.values import is_known
 
-MICROSOFT = "com.microsoft"
 _BITS = (2, 4, 8)
 LEAST_BLOCK = 16
 

@@ -9,8 +9,8 @@ from uopc import UOp, dtypes
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import bounds, shapes
 from uopc.onnx.node import Node, dims
-from uopc.onnx.ops.blocks import MICROSOFT, with_shape
-from uopc.onnx.registry import op
+from uopc.onnx.ops.blocks import with_shape
+from uopc.onnx.registry import MICROSOFT, op
 
 
 def _wide(x: UOp) -> UOp:

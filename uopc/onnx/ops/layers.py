@@ -15,8 +15,7 @@ op("MatMul")(lambda n: n.x(0).matmul(n.x(1)))
 op("Det")(lambda n: n.x(0).det())
 
 
-@op("Gemm")
-def gemm(n: Node) -> UOp:
+def product(n: Node) -> UOp:
     """alpha * a @ b + beta * c; `a` and `b` are transposed if asked."""
     a, b, c = n.x(0), n.x(1), n.maybe(2)
     a = a.transpose() if n.attr("transA", 0) else a
@@ -27,6 +26,9 @@ def gemm(n: Node) -> UOp:
     if c is None or beta == 0:
         return y
     return y + (c if beta == 1 else (c * beta).cast(c.dtype))
+
+
+op("Gemm")(product)
 
 
 @op("Einsum")
@@ -68,11 +70,11 @@ def instance_normalization(n: Node) -> UOp:
     """Normalise each channel of each image by its mean and variance."""
     x, scale, bias = n.x(0), n.x(1), n.x(2)
     axes = tuple(range(2, len(x.shape)))
-    y = _standard(x, axes, n.number("epsilon", 1e-5))[0]
+    y = standard(x, axes, n.number("epsilon", 1e-5))[0]
     return y * _channels(x, scale) + _channels(x, bias)
 
 
-def _standard(x: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]:
+def standard(x: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]:
     """Normalise over axes; also return the mean and the reciprocal of the standard deviation."""
     mean = x.mean(axes, keepdims=True)
     apart = x - mean
@@ -87,7 +89,7 @@ def layer_normalization(n: Node) -> Any:
     axis = n.axis(-1, len(x.shape))
     wide = x.cast(dtypes.float32) if x.dtype.itemsize < 4 else x
     axes = tuple(range(axis, len(x.shape)))
-    y, mean, inverse = _standard(wide, axes, n.number("epsilon", 1e-5))
+    y, mean, inverse = standard(wide, axes, n.number("epsilon", 1e-5))
     y = y.cast(x.dtype) * scale
     y = y if bias is None else y + bias
     return y if n.outputs == 1 else (y, mean, inverse)
@@ -109,7 +111,7 @@ def group_normalization(n: Node) -> UOp:
     x, scale, bias = n.x(0), n.x(1), n.x(2)
     own, groups = dims(x), n.attr("num_groups", 1)
     y = x.reshape(own[0], groups, -1)
-    y = _standard(y, (2,), n.number("epsilon", 1e-5))[0].reshape(own)
+    y = standard(y, (2,), n.number("epsilon", 1e-5))[0].reshape(own)
     return y * _channels(x, scale) + _channels(x, bias)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,8 +12,8 @@ from uopc import UOp, dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.onnx.narrow import INTEGERS, NARROW, Narrow, fitted, holder, narrow_of
 from uopc.onnx.node import Node, along, dims, normal
-from uopc.onnx.ops.windows import convolved
-from uopc.onnx.registry import op
+from uopc.onnx.ops.windows import averaged, convolved
+from uopc.onnx.registry import MICROSOFT, op
 from uopc.onnx.values import DTYPES
 
 
@@ -48,6 +49,7 @@ def rounded(y: UOp, t: DType) -> UOp:
 
 
 @op("DequantizeLinear")
+@op("DequantizeLinear", domain=MICROSOFT)
 def dequantize(n: Node) -> UOp:
     """(x - zero point) * scale, in the dtype of the scale."""
     x, scale, zero = n.x(0), n.x(1), n.maybe(2)
@@ -63,6 +65,7 @@ def dequantize(n: Node) -> UOp:
 
 
 @op("QuantizeLinear")
+@op("QuantizeLinear", domain=MICROSOFT)
 def quantize(n: Node) -> Any:
     """x / scale + zero point, rounded to even and kept within the dtype."""
     x, scale, zero = n.x(0), n.x(1), n.maybe(2)
@@ -90,10 +93,11 @@ def quantize(n: Node) -> Any:
     return Narrow(held, number)
 
 
-@op("DynamicQuantizeLinear")
-def dynamic_quantize(n: Node) -> Any:
-    """The scale and zero point that fit the range of x, and x quantised to uint8."""
-    x = n.x(0)
+op("DynamicQuantizeLinear")(lambda n: _by_range(n.x(0)))
+
+
+def _by_range(x: UOp) -> tuple[UOp, UOp, UOp]:
+    """Quantise x to uint8; also return the scale and zero point that fit the range of x."""
     low, high = x.min().minimum(0.0), x.max().maximum(0.0)
     scale = (high - low) / 255.0
     scale = uopc.where(scale.eq(0), 1.0, scale)
@@ -124,6 +128,31 @@ op("MatMulInteger")(lambda n: UOp.matmul(*_both(n, -2, -1)))
 op("ConvInteger")(lambda n: convolved(n, *_both(n, 1, 0)))
 
 
+def dynamic_product(x: UOp, w: UOp, scale: UOp, zero: UOp | None) -> UOp:
+    """The product of x, quantised by its range, and of quantised columns."""
+    codes, own, middle = _by_range(x)
+    sums = _centred(codes, middle, -2).matmul(_centred(w, zero, -1))
+    return sums.cast(own.dtype) * (own * _rows(scale, -1))
+
+
+@op("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(n: Node) -> UOp:
+    """Multiply by a quantised matrix, and add a bias."""
+    return _plus(dynamic_product(n.x(0), n.x(1), n.x(2), n.maybe(3)), n.maybe(4))
+
+
+@op("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(n: Node) -> UOp:
+    """Multiply quantised matrices to floats, and add a bias."""
+    scale = _rows(n.x(2), -2) * _rows(n.x(3), -1)
+    sums = _centred(n.x(0), n.maybe(4), -2).matmul(_centred(n.x(1), n.maybe(5), -1))
+    return _plus(sums.cast(scale.dtype) * scale, n.maybe(6))
+
+
+def _plus(y: UOp, bias: UOp | None) -> UOp:
+    return y if bias is None else y + bias
+
+
 @op("QLinearMatMul")
 def qlinear_matmul(n: Node) -> UOp:
     """Multiply quantised matrices, and quantise the product."""
@@ -151,3 +180,100 @@ def qlinear_conv(n: Node) -> UOp:
         scale = scale.reshape(-1, *[1] * (len(x.shape) - 2))
     y = sums.cast(dtypes.float32) * scale
     return rounded(y.round() + y_zero.reshape(()).cast(dtypes.float32), y_zero.dtype)
+
+
+# ---------------------------------------------------------------- functions of quantised tensors
+class _Quantised(NamedTuple):
+    """The scale and the zero point of a tensor: inputs `k` and `k + 1` of a node."""
+
+    scale: UOp
+    zero: UOp | None
+
+    @staticmethod
+    def of(n: Node, k: int) -> _Quantised:
+        zero = n.maybe(k + 1)
+        return _Quantised(n.x(k).reshape(()), zero if zero is None else zero.reshape(()))
+
+    def floats(self, x: UOp) -> UOp:
+        """The numbers of a tensor of integers."""
+        return _centred(x, self.zero, 0).cast(self.scale.dtype) * self.scale
+
+    def codes(self, y: UOp, t: DType) -> UOp:
+        """Round numbers to integers of the zero point's dtype, or of `t`."""
+        y = (y / self.scale).round()
+        y = y if self.zero is None else y + self.zero.cast(y.dtype)
+        return rounded(y, t if self.zero is None else self.zero.dtype)
+
+
+def _registered(name: str, f: Callable[..., UOp], operands: int = 1) -> None:
+    """Register an operator of quantised tensors: a function of a node and of floats. A tensor, its
+    scale and its zero point are three inputs; the scale and zero point of the result follow."""
+
+    def run(n: Node) -> UOp:
+        given = [_Quantised.of(n, 3 * k + 1).floats(n.x(3 * k)) for k in range(operands)]
+        return _Quantised.of(n, 3 * operands).codes(f(n, *given), n.x(0).dtype)
+
+    op(name, domain=MICROSOFT)(run)
+
+
+_registered("QLinearAdd", lambda n, a, b: a + b, 2)
+_registered("QLinearMul", lambda n, a, b: a * b, 2)
+_registered("QLinearSigmoid", lambda n, x: x.sigmoid())
+_registered("QLinearLeakyRelu", lambda n, x: uopc.where(x < 0, x * n.number("alpha", 0.01), x))
+_registered("QLinearReduceMean", lambda n, x: x.mean(
+    tuple(n.attr("axes", range(len(dims(x))))), keepdims=bool(n.attr("keepdims", 1))
+))  # fmt: skip
+
+
+def _in_channels(f: Callable[[Node, UOp], UOp]) -> Callable[[Node, UOp], UOp]:
+    """A function of images whose channels may be the last axis."""
+
+    def run(n: Node, x: UOp) -> UOp:
+        if not n.attr("channels_last", 0):
+            return f(n, x)
+        last = len(dims(x)) - 1
+        return f(n, x.permute(0, last, *range(1, last))).permute(0, *range(2, last + 1), 1)
+
+    return run
+
+
+_registered("QLinearGlobalAveragePool", _in_channels(
+    lambda n, x: x.mean(tuple(range(2, len(dims(x)))), keepdims=True)
+))  # fmt: skip
+_registered("QLinearAveragePool", _in_channels(averaged))
+
+
+@op("QLinearSoftmax", domain=MICROSOFT)
+def qlinear_softmax(n: Node) -> UOp:
+    """The softmax along one axis, or along all from `axis` on where `opset` is below 13."""
+    x = _Quantised.of(n, 1).floats(n.x(0))
+    shape, axis = dims(x), n.axis(-1, len(dims(x)))
+    if n.attr("opset", 13) < 13:
+        x = x.reshape(*shape[:axis], -1)
+    return _Quantised.of(n, 3).codes(x.softmax(axis).reshape(shape), n.x(0).dtype)
+
+
+@op("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(n: Node) -> UOp:
+    """Join tensors, each with its scale and zero point."""
+    parts = [_Quantised.of(n, k + 1).floats(n.x(k)) for k in range(2, len(n.inputs), 3)]
+    joined = uopc.cat(*parts, axis=n.axis(0, len(dims(parts[0]))))
+    return _Quantised.of(n, 0).codes(joined, n.x(2).dtype)
+
+
+@op("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(n: Node) -> UOp:
+    """Choose between two tensors, each with its scale and zero point."""
+    a, b = (_Quantised.of(n, k + 1).floats(n.x(k)) for k in (1, 4))
+    return _Quantised.of(n, 7).codes(uopc.where(n.x(0), a, b), n.x(1).dtype)
+
+
+@op("QGemm", domain=MICROSOFT)
+def qgemm(n: Node) -> UOp:
+    """alpha * a @ b + c of quantised matrices; floats if the result has no scale."""
+    a = n.x(0).transpose() if n.attr("transA", 0) else n.x(0)
+    b = n.x(3).transpose() if n.attr("transB", 0) else n.x(3)
+    product = _centred(a, n.maybe(2), -2).matmul(_centred(b, n.maybe(5), -1))
+    sums = _plus(product, n.maybe(6)).cast(n.x(1).dtype)
+    y = sums * (n.x(1).reshape(()) * _rows(n.x(4), -1) * n.number("alpha", 1.0))
+    return _Quantised.of(n, 7).codes(y, n.x(0).dtype) if n.has(7) else y

@@ -10,11 +10,13 @@ from uopc import UOp, dtypes
 from uopc.errors import Unsupported
 from uopc.onnx.node import Node, dims
 from uopc.onnx.ops.elementwise import ACTIVATIONS
-from uopc.onnx.registry import op
+from uopc.onnx.ops.quantize import dynamic_product
+from uopc.onnx.registry import MICROSOFT, op
 from uopc.tensor import table
 
 Activation = Callable[[UOp], UOp]
 Step = Callable[..., tuple[UOp, ...]]
+Product = Callable[[UOp], UOp]  # with the weights of a direction
 
 
 # Activations by their names, which are the same in all kinds of letters.
@@ -52,16 +54,27 @@ def _clipped(n: Node, x: UOp) -> UOp:
     return x if most is None else x.clip(-most, most)
 
 
+def _plain(n: Node) -> tuple[Callable[[int], Product], Callable[[int], Product]]:
+    """The products with the weights of an input and of a state, for each direction."""
+
+    def product(weights: UOp) -> Callable[[int], Product]:
+        return lambda d: lambda x: x.matmul(weights[d].transpose())
+
+    return product(n.x(1)), product(n.x(2))
+
+
 def _recurrent(
-    n: Node, gates: int, defaults: list[str], make: Callable[..., Step], states: int
-) -> Any:
-    """Run all directions; `make(functions, weights, bias, peephole, size)` makes each step."""
-    x, w, r = n.x(0), n.x(1), n.x(2)
+    n: Node, gates: int, defaults: list[str], make: Callable[..., Step], states: int,
+    of_input: Callable[[int], Product], of_state: Callable[[int], Any],
+) -> Any:  # fmt: skip
+    """Run all directions; `make(functions, of_state(direction), bias, peephole, size)` makes each
+    step."""
+    x = n.x(0)
     batch_first = n.attr("layout", 0)
     if batch_first:
         x = x.permute(1, 0, 2)
     time, batch, _ = dims(x)
-    size = n.attr("hidden_size", dims(r)[2])
+    size = n.attr("hidden_size", dims(n.x(2))[2])
     direction = n.attr("direction", "forward")
     directions = 2 if direction == "bidirectional" else 1
     bias, lengths, peep = n.maybe(3), n.maybe(4), n.maybe(7)
@@ -76,12 +89,12 @@ def _recurrent(
     outputs, finals = [], []
     for d in range(directions):
         back = direction == "reverse" or d == 1
-        before = (_turned(x, lengths) if back else x).matmul(w[d].transpose())
+        before = of_input(d)(_turned(x, lengths) if back else x)
         parts = None  # what is added to a row of x, and to a row of h
         if bias is not None:
             parts = bias[d, : gates * size], bias[d, gates * size :]
             before = before + parts[0]
-        step = make(functions[d], r[d], parts, None if peep is None else peep[d], size)
+        step = make(functions[d], of_state(d), parts, None if peep is None else peep[d], size)
         start = tuple([first(k, d) for k in range(states)])
         last, rows = _run(before, start, step, lengths, time)
         outputs.append(_turned(rows, lengths) if back else rows)
@@ -121,13 +134,26 @@ def _run(
     return last, all_
 
 
-@op("LSTM")
-def lstm(n: Node) -> Any:
+op("LSTM")(lambda n: _lstm(n, *_plain(n)))
+op("DynamicQuantizeLSTM", domain=MICROSOFT)(lambda n: _lstm(n, _codes(n, 1, 8), _codes(n, 2, 10)))
+
+
+def _codes(n: Node, weights: int, scale: int) -> Callable[[int], Product]:
+    """The products of vectors that are quantised when the program runs, for each direction."""
+    w, scales, zeros = n.x(weights), n.x(scale), n.maybe(scale + 1)
+    return lambda d: lambda x: dynamic_product(
+        x, w[d], scales[d], None if zeros is None else zeros[d]
+    )
+
+
+def _lstm(
+    n: Node, of_input: Callable[[int], Product], of_state: Callable[[int], Product]
+) -> Any:  # fmt: skip
     """Gates i, o, f, c; peepholes, clipping and coupled input and forget gates if asked."""
 
-    def make(f: list[Activation], r: UOp, bias: Any, peep: UOp | None, size: int) -> Step:
+    def make(f: list[Activation], r: Product, bias: Any, peep: UOp | None, size: int) -> Step:
         def step(row: UOp, h: UOp, c: UOp) -> tuple[UOp, ...]:
-            z = row + h.matmul(r.transpose())
+            z = row + r(h)
             z = z if bias is None else z + bias[1]
             i, o, forget, cell = (z[:, k * size : (k + 1) * size] for k in range(4))
             if peep is not None:
@@ -140,7 +166,7 @@ def lstm(n: Node) -> Any:
 
         return step
 
-    return _recurrent(n, 4, ["Sigmoid", "Tanh", "Tanh"], make, 2)
+    return _recurrent(n, 4, ["Sigmoid", "Tanh", "Tanh"], make, 2, of_input, of_state)
 
 
 @op("GRU")
@@ -163,19 +189,19 @@ def gru(n: Node) -> Any:
 
         return step
 
-    return _recurrent(n, 3, ["Sigmoid", "Tanh"], make, 1)
+    return _recurrent(n, 3, ["Sigmoid", "Tanh"], make, 1, _plain(n)[0], lambda d: n.x(2)[d])
 
 
 @op("RNN")
 def rnn(n: Node) -> Any:
     """Apply one activation to the input and the previous state."""
 
-    def make(f: list[Activation], r: UOp, bias: Any, peep: UOp | None, size: int) -> Step:
+    def make(f: list[Activation], r: Product, bias: Any, peep: UOp | None, size: int) -> Step:
         def step(row: UOp, h: UOp) -> tuple[UOp, ...]:
-            z = row + h.matmul(r.transpose())
+            z = row + r(h)
             z = z if bias is None else z + bias[1]
             return (f[0](_clipped(n, z)),)
 
         return step
 
-    return _recurrent(n, 1, ["Tanh"], make, 1)
+    return _recurrent(n, 1, ["Tanh"], make, 1, *_plain(n))

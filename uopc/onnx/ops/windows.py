@@ -98,10 +98,12 @@ def max_pool(n: Node) -> Any:
     return best, places + image.reshape(batch, channels, *[1] * rank)
 
 
-@op("AveragePool")
-def average_pool(n: Node) -> UOp:
+def averaged(n: Node, x: UOp) -> UOp:
     """The mean of each window; `count_include_pad` says whether padding counts."""
-    return n.x(0).avg_pool(count_include_pad=bool(n.attr("count_include_pad", 0)), **_pool(n))
+    return x.avg_pool(count_include_pad=bool(n.attr("count_include_pad", 0)), **_pool(n))
+
+
+op("AveragePool")(lambda n: averaged(n, n.x(0)))
 
 
 @op("LpPool")
