@@ -228,20 +228,9 @@ def compress(condition: Any, a: Any, axis: int | None = None) -> Any:
 
     def graph(mask: UOp, u: UOp) -> list[UOp]:
         own = 0 if axis is None else movement.normal_axis(axis, u.ndim, "compress")
-        return [compressed(u.reshape(-1) if axis is None else u, mask, own)]
+        return [compaction.compress(u.reshape(-1) if axis is None else u, mask, own)]
 
     return _found("compress", (condition, a), lambda c, v: (np.compress(c, v, axis),), graph)[0]
-
-
-def compressed(u: UOp, mask: UOp, axis: int) -> UOp:
-    """The slices along an axis at which a vector holds that is not longer than the axis."""
-    if mask.ndim != 1:
-        raise UserError(f"compress: the condition must be a vector, got {shapes.show(mask.shape)}")
-    n, given = u.shape[axis], mask.shape[0]
-    if isinstance(n, int) and isinstance(given, int) and given > n:
-        raise UserError(f"compress: {given} conditions for an axis of {n}")
-    place = compaction.places(fold.cast(mask, dtypes.bool_))
-    return u[(*[slice(None)] * axis, fold.cast(place, dtypes.int64))]
 
 
 def extract(condition: Any, arr: Any) -> Any:
@@ -254,7 +243,7 @@ def extract(condition: Any, arr: Any) -> Any:
     """
 
     def graph(mask: UOp, u: UOp) -> list[UOp]:
-        return [compressed(u.reshape(-1), mask.reshape(-1), 0)]
+        return [compaction.compress(u.reshape(-1), mask.reshape(-1), 0)]
 
     return _found("extract", (condition, arr), lambda c, v: (np.extract(c, v),), graph)[0]
 

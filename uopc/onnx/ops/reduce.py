@@ -10,9 +10,11 @@ from uopc import UOp, dtypes
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.index.dims import dim_uop
-from uopc.onnx.node import Node, along, normal
+from uopc.onnx.node import Node, along, dims, normal
 from uopc.onnx.registry import op
+from uopc.onnx.values import is_known
 from uopc.tensor import table
+from uopc.tensor.sorts import compaction
 
 Reduce = Callable[[UOp, tuple[int, ...], bool], UOp]
 
@@ -128,7 +130,9 @@ def top_k(n: Node) -> Any:
     """The greatest or least elements along an axis, in order, and their indices."""
     x = n.x(0)
     axis = n.axis(-1, len(x.shape))
-    given = n.ints(1) if n.has(1) else [n.attr("k", 1)]
-    assert given is not None
+    if n.has(1) and not is_known(n.raw(1)):
+        given = [compaction.length("k", n.x(1).reshape(()), dims(x)[axis])]
+    else:
+        given = (n.ints(1) if n.has(1) else None) or [n.attr("k", 1)]
     values, places = x.top_k(given[0], axis, bool(n.attr("largest", 1)))
     return values, places.cast(dtypes.int64)

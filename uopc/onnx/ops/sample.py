@@ -16,6 +16,8 @@ from uopc.ir.core.dtypes import DType
 from uopc.onnx.node import Node, dims, few, fixed
 from uopc.onnx.ops.windows import windows_of
 from uopc.onnx.registry import op
+from uopc.onnx.values import is_known
+from uopc.tensor.sorts.suppression import suppressed
 
 # For each axis of an image: whole places, and the weight of each (None: 1).
 Taps = list[list[tuple[UOp, Any]]]
@@ -244,7 +246,9 @@ def deform_conv(n: Node) -> UOp:
 
 @op("NonMaxSuppression")
 def non_max_suppression(n: Node) -> Any:
-    """Select the best boxes of each class that do not overlap better ones. Inputs must be known."""
+    """Select the best boxes of each class that do not overlap better ones."""
+    if not all([is_known(n.raw(k)) for k in range(5)]):
+        return _suppressed(n)
     boxes, scores, least = n.known(0), n.known(1), n.first(4)
     assert boxes is not None and scores is not None
     limit, allowed = int(n.first(2) or 0), float(n.first(3) or 0)
@@ -262,6 +266,21 @@ def non_max_suppression(n: Node) -> Any:
                     kept.append(int(i))
             found += [[batch, c, i] for i in kept]
     return np.asarray(found, np.int64).reshape(-1, 3)
+
+
+def _suppressed(n: Node) -> UOp:
+    """`non_max_suppression` of values."""
+    boxes, scores = n.x(0).cast(dtypes.float32), n.x(1).cast(dtypes.float32)
+    first, last = boxes[..., :2], boxes[..., 2:]
+    low, high = first.minimum(last), first.maximum(last)
+    if n.attr("center_point_box", 0):
+        x, y, w, h = [boxes[..., k] for k in range(4)]
+        low, high = (uopc.stack(y + s * h / 2, x + s * w / 2, axis=-1) for s in (-1, 1))
+    limit = n.x(2) if n.has(2) else uopc.constant(np.int64(0))
+    allowed = n.x(3) if n.has(3) else uopc.constant(np.float32(0))
+    least = n.x(4) if n.has(4) else uopc.constant(np.float32(-np.inf))
+    numbers = [v.reshape(()) for v in (limit, allowed, least)]
+    return suppressed(low, high, scores, *numbers)
 
 
 def _corners(boxes: Any, centred: bool) -> Any:

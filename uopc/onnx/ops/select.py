@@ -12,6 +12,8 @@ from uopc.errors import UserError
 from uopc.onnx.node import Node, dims, fixed, places
 from uopc.onnx.registry import op
 from uopc.onnx.values import has_symbols, is_known
+from uopc.tensor.sorts import compaction
+from uopc.tensor.sorts import unique as runs
 
 
 def wrapped(index: UOp, size: Any) -> UOp:
@@ -90,17 +92,21 @@ def scatter_nd(n: Node) -> UOp:
 
 @op("Compress")
 def compress(n: Node) -> UOp:
-    """Keep the elements where a known condition holds."""
-    x, condition = n.x(0), n.known(1)
-    assert condition is not None
-    chosen = np.flatnonzero(condition)
-    axis = n.attr("axis", None)
+    """Keep the slices along an axis, or the elements, where a condition holds."""
+    x, axis = n.x(0), n.attr("axis", None)
+    if not is_known(n.raw(1)):
+        whole = x.reshape(-1) if axis is None else x
+        return compaction.compress(whole, n.x(1), 0 if axis is None else n.axis(0, len(x.shape)))
+    chosen = np.flatnonzero(n.known(1))
     return x.take(chosen, None if axis is None else n.axis(0, len(x.shape)))
 
 
 @op("NonZero")
 def nonzero(n: Node) -> Any:
-    """The indices of the elements of a known array that are not 0."""
+    """The indices of the elements that are not 0, a column for each."""
+    if not is_known(n.raw(0)):
+        x = n.x(0)
+        return uopc.stack(*compaction.nonzero(x if x.shape else x.reshape(1)))
     known = n.known(0)
     assert known is not None
     return np.stack(np.nonzero(np.atleast_1d(known))).astype(np.int64)
@@ -108,10 +114,12 @@ def nonzero(n: Node) -> Any:
 
 @op("Unique")
 def unique(n: Node) -> Any:
-    """The unique elements of a known array."""
+    """The different elements of an array, or the different slices of a known one."""
+    axis = n.attr("axis", None)
+    if axis is None and not is_known(n.raw(0)):
+        return _unique_values(n.x(0), bool(n.attr("sorted", 1)))
     known = n.known(0)
     assert known is not None
-    axis = n.attr("axis", None)
     found = list(np.unique(known, True, True, True, axis=axis))
     if not n.attr("sorted", 1):
         order = np.argsort(found[1])
@@ -120,6 +128,18 @@ def unique(n: Node) -> Any:
         found = [np.take(found[0], order, axis or 0), found[1][order],
                  rank[found[2].reshape(-1)], found[3][order]]  # fmt: skip
     return found[0], *[a.reshape(-1).astype(np.int64) for a in found[1:]]
+
+
+def _unique_values(x: UOp, in_order: bool) -> tuple[UOp, ...]:
+    """The different elements; those that come first are first, unless they are in order."""
+    values, first, inverse, counts = runs.unique(x)
+    inverse = inverse.reshape(-1)
+    if not in_order:
+        order = first.argsort()
+        rank = uopc.full(order.shape, 0, dtypes.int64).at[order].set(uopc.arange(order.shape[0]))
+        values, first, counts = values[order], first[order], counts[order]
+        inverse = rank[inverse]
+    return values, *[v.cast(dtypes.int64) for v in (first, inverse, counts)]
 
 
 @op("TensorScatter")

@@ -95,6 +95,18 @@ def nonzero(a: UOp) -> tuple[UOp, ...]:
     return tuple(found)
 
 
+def compress(a: UOp, mask: UOp, axis: int) -> UOp:
+    """The slices along an axis at which a vector holds that is not longer than the axis. UserError
+    for anything else."""
+    given, n = shapes.shape(mask), shapes.shape(a)[axis]
+    if len(given) != 1:
+        raise UserError(f"compress: the condition must be a vector, got {shapes.show(given)}")
+    if isinstance(n, int) and isinstance(given[0], int) and given[0] > n:
+        raise UserError(f"compress: {given[0]} conditions for an axis of {n}")
+    place = places(cast(mask, dtypes.bool_))
+    return indexing.getitem(a, (*[slice(None)] * axis, cast(place, dtypes.int64)))
+
+
 # ---------------------------------------------------------------- masks as indices
 def getitem(a: UOp, key: Any) -> UOp:
     """`indexing.getitem`, with masks that only a call knows: as in NumPy, such a mask counts as the

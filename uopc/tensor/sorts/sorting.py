@@ -118,17 +118,18 @@ def argsort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = Tru
     return _as_sorted(found, a, axis, descending, "argsort")
 
 
-def top_k(a: UOp, k: int, axis: int = -1, largest: bool = True) -> tuple[UOp, UOp]:
+def top_k(a: UOp, k: shapes.Dim, axis: int = -1, largest: bool = True) -> tuple[UOp, UOp]:
     """The k greatest elements along an axis, or the k least, in order, and their places."""
     dims = shapes.shape(a)
     axis, descending = _axis("top_k", a, axis), checks.flag("top_k", "largest", largest)
-    if type(k) is not int:
+    is_size = isinstance(k, UOp) and k.dtype is dtypes.index
+    if type(k) is not int and not is_size:
         raise UserTypeError(f"top_k: k must be an int, got {k!r}")
-    if not 0 <= k <= bounds.bounds(dim_uop(dims[axis]))[0]:
+    if not is_size and not 0 <= k <= bounds.bounds(dim_uop(dims[axis]))[0]:
         limit = f"at most the length of axis {axis} of {show(dims)}"
         raise UserError(f"top_k: k must be {limit}, got {k}")
     window = [(0, k if i == axis else d) for i, d in enumerate(dims)]
-    if k and isinstance(dims[axis], int) and dims[axis] > _FEW * k:
+    if not is_size and k and isinstance(dims[axis], int) and dims[axis] > _FEW * k:
         x = cast(a, dtypes.int64) if a.dtype is dtypes.index else a
         flat, unflatten = _flat_rows(elementwise.contiguous(x), axis)
         places = _first(_Codes(x.dtype, descending).keys(flat), k)
