@@ -312,6 +312,8 @@ class Array(ArrayMethods):
 
     # ------------------------------------------------------------ indexing
     def __getitem__(self, key: Any) -> Array:
+        if isinstance(key, Array) and key.dtype is dtypes.bool_ and not key.ndim:
+            return self[None][key[None]]
         found: Array = same_kind(self.uop[_index(key)], (self, *_arrays_in(key)))
         return found
 
@@ -349,6 +351,8 @@ def _index(key: Any) -> Any:
     NumPy arrays, others to UOps."""
     if isinstance(key, tuple):
         return tuple([_index(k) for k in key])
+    if isinstance(key, slice):
+        return slice(_index(key.start), _index(key.stop), key.step)
     if not isinstance(key, Array):
         return key
     if key.is_unknown or (key.ndim and key.dtype is not dtypes.bool_):
@@ -357,7 +361,9 @@ def _index(key: Any) -> Any:
 
 
 def _arrays_in(key: Any) -> list[Array]:
-    return [k for k in (key if isinstance(key, tuple) else (key,)) if isinstance(k, Array)]
+    parts = key if isinstance(key, tuple) else (key,)
+    ends = [v for k in parts if isinstance(k, slice) for v in (k.start, k.stop)]
+    return [k for k in (*parts, *ends) if isinstance(k, Array)]
 
 
 def _way_out(who: str, frame: FrameType | None) -> str:

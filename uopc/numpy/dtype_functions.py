@@ -201,13 +201,13 @@ class Info:
     """
 
     def capabilities(self) -> dict[str, Any]:
-        """No shapes that depend on values, no boolean indexing; at most 64 dimensions.
+        """Boolean indexing and lengths that depend on values; at most 64 dimensions.
 
         Examples:
             >>> unp.__array_namespace_info__().capabilities()["boolean indexing"]
-            False
+            True
         """
-        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:
         """"cpu".

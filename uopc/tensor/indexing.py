@@ -95,7 +95,7 @@ def parse(key: Any, dims: Shape) -> tuple[list[AxisSelection], list[int]]:
     used = len([i for i in items if i is not None and i is not Ellipsis])
     used += sum([m.ndim - 1 for m in masks.values()])
     if used > len(dims):
-        raise UserError(f"too many indices: {used} for shape {show(dims)}")
+        raise UserIndexError(f"too many indices: {used} for shape {show(dims)}")
     if len([i for i in items if i is Ellipsis]) > 1:
         raise UserError("an index may hold one ellipsis (...)")
     if not any(i is Ellipsis for i in items):
@@ -139,7 +139,7 @@ def _is_bools(item: list[Any]) -> bool:
 
 
 def _check_mask(length: int, n: Dim, axis: int) -> None:
-    if isinstance(n, int) and n == length:
+    if length == 0 or (isinstance(n, int) and n == length):  # as in NumPy, 0 holds nowhere
         return
     raise UserIndexError(
         f"a mask of {length} elements for axis {axis} of size {_text(n)}: its shape must be that of"

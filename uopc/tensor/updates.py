@@ -28,6 +28,7 @@ from uopc.tensor.indexing import (
     result_layout,
     windowed,
 )
+from uopc.tensor.sorts import compaction
 
 _COMBINED: Final = {"add": Ops.ADD, "mul": Ops.MUL, "min": Ops.MIN, "max": Ops.MAX}
 
@@ -142,7 +143,7 @@ def updated(a: UOp, key: Any, how: str, value: Any) -> UOp:
     mask = _mask(a, key, shapes.shape(new))
     if mask is not None:
         return alu.where(mask, _combined(a, how, new), a)
-    axes, layout = parse(key, shapes.shape(a))
+    axes, layout = parse(compaction.known(key, shapes.shape(a)), shapes.shape(a))
     layout = result_layout(axes, layout)
     blocks = [x.index for x in axes if x.index is not None]
     block = shapes.broadcast([shapes.shape(i) for i in blocks], "index") if blocks else ()

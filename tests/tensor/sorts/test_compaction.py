@@ -226,3 +226,48 @@ def test_a_length_is_computed_outside_of_loops() -> None:
 
     with pytest.raises(uopc.Unsupported, match="computed in the body of a loop"):
         uopc.jit(looped)(np.ones((3, 4), "f4"))
+
+
+def test_a_mask_without_dimensions_or_elements() -> None:
+    import uopc.numpy as unp
+
+    x = unp.asarray([[1, 2], [3, 4]])
+    assert x[x[0, 0] > 0].tolist() == [x.tolist()] and x[x[0, 0] > 1].tolist() == []
+    assert x[unp.zeros((0,), dtype=unp.bool)].shape == (0, 2)
+    nothing = uopc.param("m", (0,), dtypes.bool)
+    assert uopc.param("x", (3, 2))[nothing].shape == (0, 2)
+    chosen = uopc.jit(lambda x: x[x.sum() > 0])
+    assert chosen(np.ones(2)).tolist() == [[1, 1]] and chosen(-np.ones(2)).shape == (0, 2)
+
+
+SLICES: dict[str, Callable[[Any, Any], Any]] = {
+    "stop": lambda x, k: x[:k],
+    "start": lambda x, k: x[k:] * 2,
+    "both": lambda x, k: x[k : k + 1],
+    "step": lambda x, k: x[:k:2],
+    "another axis": lambda x, k: x[..., :k],
+    "two axes": lambda x, k: x[:k, k:],
+    "sum": lambda x, k: x[:k].sum(0),
+    "meets itself": lambda x, k: x[:k] + np.sin(x[:k]),
+    "of a value": lambda x, k: x[:, : x[0].argmax()],
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_slices_up_to_a_traced_number(name: str) -> None:
+    function, a = SLICES[name], np.arange(12.0).reshape(3, 4)
+    traced = uopc.jit(function)
+    for k in (0, 1, 3, 9, -1, -9):
+        made, expected = traced(a, k), function(a, k)
+        assert made.shape == expected.shape
+        np.testing.assert_allclose(made, expected)
+
+
+def test_writes_up_to_a_traced_number() -> None:
+    traced = uopc.jit(lambda x, k: x.at[:k].set(x[:k] * 2).at[k:].add(1.0))
+    for k in (0, 2, 5, -1):
+        a = np.arange(5.0)
+        expected = a.copy()
+        expected[:k] *= 2
+        expected[k:] += 1
+        np.testing.assert_array_equal(traced(a, k), expected)

@@ -107,28 +107,61 @@ def compress(a: UOp, mask: UOp, axis: int) -> UOp:
     return indexing.getitem(a, (*[slice(None)] * axis, cast(place, dtypes.int64)))
 
 
-# ---------------------------------------------------------------- masks as indices
+# ---------------------------------------------------------------- keys that a call decides
 def getitem(a: UOp, key: Any) -> UOp:
-    """`indexing.getitem`, with masks that only a call knows: as in NumPy, such a mask counts as the
-    indices where it holds. UserIndexError for a mask that has not the shape of its axes."""
+    """`indexing.getitem`, for keys that hold what only a call knows."""
+    return indexing.getitem(a, known(key, shapes.shape(a)))
+
+
+def known(key: Any, dims: shapes.Shape) -> Any:
+    """A key with sizes that the graph computes in place of what only a call knows.
+
+    As in NumPy, a mask counts as the indices where it holds, and a computed bound of a slice is cut
+    to the axis. UserIndexError for a mask that has not the shape of its axes, UserError for such
+    a slice with a negative step.
+    """
     items = list(key) if isinstance(key, tuple) else [key]
-    if not any(map(_is_mask, items)):
-        return indexing.getitem(a, key)
-    dims, taken = shapes.shape(a), [_axes_of(i) for i in items]
+    if not any([_is_mask(i) or _is_computed_slice(i) for i in items]):
+        return key
+    taken = [_axes_of(i) for i in items]
     given: list[Any] = []
     for k, item in enumerate(items):
-        if not _is_mask(item):
-            given.append(item)
-            continue
         rest = any([i is Ellipsis for i in items[:k]])
         first = len(dims) - sum(taken[k:]) if rest else sum(taken[:k])
-        own, wanted = shapes.shape(item), dims[first : first + taken[k]]
-        if own != wanted:
-            raise UserIndexError(
-                f"a mask of shape {shapes.show(own)} for axes of shape {shapes.show(wanted)}"
-            )
-        given += nonzero(item)
-    return indexing.getitem(a, tuple(given))
+        wanted = dims[first : first + taken[k]]
+        if _is_mask(item):
+            own = shapes.shape(item)
+            if len(own) != len(wanted) or any([d not in (0, w) for d, w in zip(own, wanted)]):
+                masked = f"a mask of shape {shapes.show(own)}"
+                raise UserIndexError(f"{masked} for axes of shape {shapes.show(wanted)}")
+            given += nonzero(item)
+        elif _is_computed_slice(item) and wanted:
+            if isinstance(item.step, int) and item.step < 0:
+                raise UserError("a slice with a computed bound has a step above 0: flip the slice")
+            bounds_of = _bound("start", item.start, wanted[0]), _bound("stop", item.stop, wanted[0])
+            given.append(slice(*bounds_of, item.step))
+        else:
+            given.append(item)
+    return tuple(given)
+
+
+def _bound(name: str, v: Any, n: Dim) -> Any:
+    """A bound of a slice: a length, if only a call knows it."""
+    if not _is_computed(v):
+        return v
+    size = cast(dim_uop(n), dtypes.int64)
+    v = cast(v, dtypes.int64)
+    v = alu.where(v < 0, v + size, v)
+    return length(name, v.maximum(0).minimum(size), n)
+
+
+def _is_computed(v: Any) -> bool:
+    """True for an integer that only a call knows, other than a size."""
+    return isinstance(v, UOp) and v.dtype.kind in ("int", "uint") and not shapes.shape(v)
+
+
+def _is_computed_slice(item: Any) -> bool:
+    return isinstance(item, slice) and (_is_computed(item.start) or _is_computed(item.stop))
 
 
 def _is_mask(item: Any) -> bool:
@@ -142,5 +175,5 @@ def _axes_of(item: Any) -> int:
     """The number of axes that a part of a key takes."""
     if item is None or item is Ellipsis:
         return 0
-    known = indexing.known_mask(item)
-    return known.ndim if known is not None else len(shapes.shape(item)) if _is_mask(item) else 1
+    mask = indexing.known_mask(item)
+    return mask.ndim if mask is not None else len(shapes.shape(item)) if _is_mask(item) else 1

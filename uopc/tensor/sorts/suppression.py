@@ -18,7 +18,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
-from uopc.ir.index.dims import dim_uop, minimum, uop_dim
+from uopc.ir.index.dims import dim_uop, uop_dim
 from uopc.tensor import creation, elementwise
 from uopc.tensor.sorts import compaction, sorting
 
@@ -73,13 +73,14 @@ class _Suppression:
 
     def _box(self, pair: UOp, i: UOp, begun: UOp) -> UOp:
         """Keep a box, or not."""
+        state = kernel.after(self.state, begun, i)
         count = movement.index(kernel.after(self.total, begun, i), 0)
-        begin = movement.index(kernel.after(self.state, begun, i), 0)
+        begin = movement.index(state, 0)
         kept = count - begin
         box = _place(movement.index(self.order, pair, i), self.n)
         good = movement.index(self.scores, pair, box) > movement.index(self.numbers, 1)
         good = good & (kept < movement.index(self.limit, 0))
-        covered, store = self._covered(pair, box, kept, begin, good, kernel.after(self.state, begun, i))
+        covered, store = self._covered(pair, box, kept, begin, good, state)
         at = _place(count, self.most)
         batch = affine.floordiv(pair, dim_uop(self.classes))
         values = batch, affine.sub(pair, affine.mul(batch, dim_uop(self.classes))), box
