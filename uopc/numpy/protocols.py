@@ -398,7 +398,7 @@ def copy(a: Array, order: str | None = "C") -> Array:
     return a
 
 
-def nonzero(a: Array) -> tuple[Array, ...]:
+def nonzero(a: Array) -> tuple[Any, ...]:
     """The indices of the elements that are not 0, for each axis. The same as
     `uopc.numpy.nonzero(x)`.
 
@@ -406,7 +406,7 @@ def nonzero(a: Array) -> tuple[Array, ...]:
         >>> np.asarray(unp.asarray([0, 3, 0, 5]).nonzero()[0])
         array([1, 3])
     """
-    found: tuple[Array, ...] = namespace.nonzero(a)
+    found: tuple[Any, ...] = namespace.nonzero(a)
     return found
 
 

@@ -97,7 +97,7 @@ def compress(n: Node) -> UOp:
     if not is_known(n.raw(1)):
         whole = x.reshape(-1) if axis is None else x
         return compaction.compress(whole, n.x(1), 0 if axis is None else n.axis(0, len(x.shape)))
-    chosen = np.flatnonzero(n.known(1))
+    chosen = np.flatnonzero(np.asarray(n.known(1)))
     return x.take(chosen, None if axis is None else n.axis(0, len(x.shape)))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -118,7 +119,7 @@ def argsort(a: UOp, axis: int = -1, descending: bool = False, stable: bool = Tru
     return _as_sorted(found, a, axis, descending, "argsort")
 
 
-def top_k(a: UOp, k: shapes.Dim, axis: int = -1, largest: bool = True) -> tuple[UOp, UOp]:
+def top_k(a: UOp, k: Any, axis: int = -1, largest: bool = True) -> tuple[UOp, UOp]:
     """The k greatest elements along an axis, or the k least, in order, and their places."""
     dims = shapes.shape(a)
     axis, descending = _axis("top_k", a, axis), checks.flag("top_k", "largest", largest)

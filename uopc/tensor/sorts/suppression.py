@@ -96,7 +96,7 @@ class _Suppression:
     def _covered(
         self, pair: UOp, box: UOp, kept: UOp, begin: UOp, good: UOp, state: UOp
     ) -> tuple[UOp, UOp]:
-        """Whether a kept box of the class overlaps too much (1), and the effect that finds it.
+        """Give 1 if a kept box of the class overlaps too much, and the effect that finds it.
         `state`: in the loop over boxes."""
         cleared = kernel.store(movement.index(state, 1), 0)
         none = leaves.const(dtypes.int64, 0)
