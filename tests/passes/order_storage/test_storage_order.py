@@ -292,10 +292,15 @@ class Accesses:
 
 class Chain:
     """Three values, each written by one nest and read by the next, and the nests' costs by the
-    orders of their values; `least`: what each nest takes in any orders."""
+    orders of their values; `least`: what each nest takes in any orders; `agree`: equal ones do."""
 
-    def __init__(self, costs: Callable[[int, tuple[Any, ...]], float], least: float = 0.0) -> None:
-        self.least = least
+    def __init__(
+        self,
+        costs: Callable[[int, tuple[Any, ...]], float],
+        least: float = 0.0,
+        agree: bool = False,
+    ) -> None:
+        self.least, self.agree = least, agree
         shape = (4, 8)
         self.values = [leaves.param(i, uopc.dtypes.float32, shape, f"v{i}") for i in range(3)]
         between = [self.values[:1], self.values[:2], self.values[1:], self.values[2:]]
@@ -310,7 +315,10 @@ class Chain:
             return self.costs(number, tuple(made.values()))
 
         choices: Any = {u: [(0, 1), (1, 0)] for u in self.values}
-        found = choice.Chooser(self.nests, choices, cycles, lambda nest: self.least).chosen()
+        found = choice.Chooser(
+            self.nests, choices, cycles, lambda nest: self.least,
+            lambda nest, made: not self.agree or len(set(made.values())) == 1,
+        ).chosen()  # fmt: skip
         assert len(set(self.asked)) == len(self.asked), "each nest is asked once in each order"
         return {self.values.index(u): c.order for u, c in found.items()}
 
@@ -342,9 +350,21 @@ def test_a_value_goes_back_where_another_order_is_clearly_slower() -> None:
         taken = {0: 100.0, 1: 100.0, 2: 100.0, 3: 200.0}[nest] if TURNED in made else 150.0
         return taken + 5.0 * (len(set(made)) > 1)
 
-    chain = Chain(costs)
+    chain = Chain(costs, agree=True)
     assert chain.chosen() == {0: TURNED, 1: TURNED}
     assert (1, ((0, 1), TURNED)) not in chain.asked  # both are cheaper in the other order
+
+
+def test_orders_that_disagree_are_predicted_only_where_agreeing_ones_save() -> None:
+    """Nests cost 100 in the orders of the shapes, and 110 or 90 in the other orders."""
+    for turned in (110.0, 90.0):
+
+        def costs(nest: int, made: tuple[Any, ...], turned: float = turned) -> float:
+            return turned if set(made) == {TURNED} else 100.0
+
+        chain = Chain(costs, agree=True)
+        assert chain.chosen() == ({} if turned > 100 else dict.fromkeys(range(3), TURNED))
+        assert all([len(set(made)) == 1 for _, made in chain.asked])
 
 
 def test_nests_are_predicted_until_a_comparison_is_decided() -> None:
@@ -356,7 +376,7 @@ def test_nests_are_predicted_until_a_comparison_is_decided() -> None:
         return 100.0 if set(made) == {TURNED} else 150.0
 
     for least, asked in ((92.0, 2), (0.0, 4)):
-        chain = Chain(costs, least)
+        chain = Chain(costs, least, agree=True)
         assert chain.chosen() == dict.fromkeys(range(3), TURNED)
         assert [set(made) for _, made in chain.asked].count({(0, 1)}) == asked
         assert len(chain.asked) == 4 + asked

@@ -6,11 +6,14 @@ Where all in another order save a clear share, some go back only if that saves a
 another order stay so where that saves a clear share of the cycles of the nests around.
 
 To predict a nest means to schedule it. So totals are compared with limits: once the nests that were
-predicted, and the least that the others take, exceed a limit, no more nests are predicted.
+predicted, and the least that the others take, reach a limit, no more nests are predicted. A nest
+that reads neighbours along one loop and writes them along another is taken to cost no less than in
+the best orders that agree.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -45,16 +48,18 @@ def plain(root: UOp) -> Order:
 
 class Chooser:
     """`choices`: the orders that each value may have, that of its shape first. `least`: what a nest
-    takes in any orders."""
+    takes in any orders. `agree`: the values of a nest have their neighbours along the same loops.
+    """
 
     def __init__(
         self, nests: Iterable[Nest], choices: Mapping[UOp, list[Order]], cycles: Cycles,
-        least: Callable[[Nest], float],
+        least: Callable[[Nest], float], agree: Callable[[Nest, Orders], bool],
     ) -> None:  # fmt: skip
-        self.choices, self.cycles = choices, cycles
+        self.choices, self.cycles, self.agree = choices, cycles, agree
         self.near: dict[UOp, list[Nest]] = {}  # the nests that write or read a value
         self.values: dict[Nest, list[UOp]] = {}
         self.least: dict[Nest, float] = {}
+        self._agreeing: dict[Nest, list[tuple[Order, ...]]] = {}
         for n in nests:
             found = dict.fromkeys([a.storage for a in n.accesses if a.storage in choices])
             self.values[n] = list(found)
@@ -71,7 +76,7 @@ class Chooser:
             for part in self._groups(turned):
                 own, nests = {u: turned[u] for u in part}, self._nests(part)
                 limit = self._total(nests, own) / (1.0 - GAIN)
-                if self._total(nests, {}, limit) > limit:
+                if self._total(nests, {}, limit) >= limit:
                     found |= {u: self._choice(u, own) for u in part}
         return found
 
@@ -100,31 +105,34 @@ class Chooser:
     def _cheapest(self, group: list[UOp]) -> dict[UOp, Order]:
         """The values of a group that change their order."""
         nests, most = self._nests(group), max([len(self.choices[u]) for u in group])
-        others = [{u: c[i] for u in group if i < len(c := self.choices[u])} for i in range(1, most)]
-        start = min(others, key=lambda made: self._total(nests, made))
+        starts = [{u: c[i] for u in group if i < len(c := self.choices[u])} for i in range(most)]
+        plain_start, largest = starts[0], max(nests, key=lambda n: self.least[n])
+        start, *others = sorted(starts, key=lambda made: self._cost(largest, made))
         whole = self._total(nests, start)
-        limit = whole / (1.0 - GAIN)
-        plain_total = self._total(nests, {}, limit)
-        if plain_total > limit:
-            back = self._cheaper_before(nests, start)
-            orders = self._changed(back, start)
+        for made in others:
+            limit = whole / (1.0 - GAIN) if made is plain_start else whole
+            if (total := self._total(nests, made, limit)) < whole:
+                start, whole = made, total
+        plain_total = sum([self._at_least(n, plain_start) for n in nests])
+        if whole < math.inf and whole <= (1.0 - GAIN) * plain_total:
+            orders = self._changed(self._that_may_save(nests, start), start)
             if self._total(nests, orders) > (1.0 - GAIN) * whole:
                 orders = start
         else:
-            orders = self._changed(group, start if whole < plain_total else {})
+            orders = self._changed(group, start)
         return {u: o for u, o in orders.items() if o != self.choices[u][0]}
 
-    def _cheaper_before(self, nests: list[Nest], start: Orders) -> list[UOp]:
-        """The values whose nests take fewer cycles in the orders of the shapes than in those of
-        `start`; none if these nests together save no clear share. A nest whose values have
-        different orders is taken to cost no less than in the better of both."""
-        limit = (1.0 - GAIN) * self._total(nests, start)
+    def _that_may_save(self, nests: list[Nest], start: Orders) -> list[UOp]:
+        """The values whose nests take fewer cycles in other orders than in those of `start`; none
+        if all nests together save no clear share."""
         now = {n: self._cost(n, start) for n in nests}
-        best = {n: min(now[n], self._at_least(n, {})) for n in nests}
+        limit, best = (1.0 - GAIN) * sum(now.values()), {n: self._best(n) for n in nests}
         for n in sorted(nests, key=lambda n: now[n] - best[n], reverse=True):
-            if sum(best.values()) > limit:
+            if sum(best.values()) >= limit:
                 return []
-            best[n] = min(now[n], self._cost(n, {}))
+            for orders in self._agreeing_orders(n):
+                self._cost(n, dict(zip(self.values[n], orders)))
+            best[n] = self._best(n)
         cheaper = [n for n in nests if best[n] < now[n]]
         return list(dict.fromkeys([u for n in cheaper for u in self.values[n]]))
 
@@ -140,24 +148,51 @@ class Chooser:
         return orders
 
     def _best_order(self, u: UOp, orders: Orders) -> Order:
-        """The cheapest order of a value among others in theirs; of equal ones the first."""
-        limit = self._total(self.near[u], orders)
-        totals = {o: self._total(self.near[u], {**orders, u: o}, limit) for o in self.choices[u]}
-        return min(self.choices[u], key=lambda o: totals[o])
+        """The cheapest order of a value among others in theirs; the present one if no other may
+        save a clear share."""
+        best = orders.get(u, self.choices[u][0])
+        least = self._total(self.near[u], orders)
+        for order in self.choices[u]:
+            made = {**orders, u: order}
+            may_save = least - sum([self._at_least(n, made) for n in self.near[u]])
+            if may_save >= GAIN * least:
+                total = self._total(self.near[u], made, least)
+                if total < least:
+                    best, least = order, total
+        return best
 
     def _total(self, nests: list[Nest], orders: Orders, limit: float = math.inf) -> float:
-        """The cycles of nests; of a total above the limit only a part."""
+        """The cycles of nests; of a total that reaches the limit only a part."""
         total = sum([self._at_least(n, orders) for n in nests], start=0.0)
         for n in sorted(nests, key=lambda n: self.least[n], reverse=True):
-            if total > limit:
+            if total >= limit:
                 break
             before = self._at_least(n, orders)
             total += self._cost(n, orders) - before
         return total
 
     def _at_least(self, n: Nest, orders: Orders) -> float:
-        """The cycles of a nest if they are known, or the least that it takes in any orders."""
-        return self._known.get(self._key(n, orders), self.least[n])
+        """The cycles of a nest if they are known, or less."""
+        key = self._key(n, orders)
+        if key in self._known:
+            return self._known[key]
+        return self.least[n] if key[1] in self._agreeing_orders(n) else self._best(n)
+
+    def _best(self, n: Nest) -> float:
+        """The cycles of a nest in the best orders, as far as they are known."""
+        known = [self._known.get((n, made), self.least[n]) for made in self._agreeing_orders(n)]
+        return min(known, default=self.least[n])
+
+    def _agreeing_orders(self, n: Nest) -> list[tuple[Order, ...]]:
+        """The orders of the values of a nest that agree; none of a nest of very many."""
+        if n not in self._agreeing:
+            each = [self.choices[u] for u in self.values[n]]
+            many = math.prod(map(len, each)) > MOST_ASKED
+            self._agreeing[n] = [
+                made for made in itertools.product(*([] if many else each))
+                if self.agree(n, dict(zip(self.values[n], made)))
+            ]  # fmt: skip
+        return self._agreeing[n]
 
     def _key(self, n: Nest, orders: Orders) -> tuple[Nest, tuple[Order, ...]]:
         """A value that `orders` does not name has the order of its shape."""

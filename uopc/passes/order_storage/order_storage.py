@@ -62,7 +62,8 @@ def order_storage(graph: UOp, context: Context) -> UOp:
     choices = _choices(nests, free, context.target)
     if not choices:
         return graph
-    chosen = Chooser(nests, choices, _predicted(context, known), _least(context)).chosen()
+    cycles, least = _predicted(context, known), _least(context)
+    chosen = Chooser(nests, choices, cycles, least, _agree).chosen()
     context.notes["orders"] = chosen
     if not chosen:
         return graph
@@ -93,6 +94,17 @@ def _least(context: Context) -> Callable[[Nest], float]:
     from uopc.cost.machine import machine_of
 
     return partial(least_of_nest, m=machine_of(context.target))
+
+
+def _agree(nest: Nest, orders: Mapping[UOp, Order]) -> bool:
+    """True if no loop moves the last axis of one value and only other axes of another value."""
+    last, others = list[set[UOp]](), list[set[UOp]]()
+    for x in nest.accesses:
+        if x.storage in orders:
+            *outer, inner = orders[x.storage]
+            last.append(set(x.steps[inner]))
+            others.append({r for axis in outer for r in x.steps[axis]} - last[-1])
+    return all([one.isdisjoint(other) for one in last for other in others])
 
 
 def _program(nest: Nest, orders: Mapping[UOp, Order], known: dict[UOp, UOp]) -> UOp:
