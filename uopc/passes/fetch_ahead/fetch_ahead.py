@@ -35,6 +35,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from uopc.cost.machine import machine_of
 from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.ops import Ops
@@ -71,7 +72,7 @@ def fetch_ahead(kernel: UOp, context: Context) -> UOp:
     if any([u.op is Ops.REDUCE for u in order]):
         of_sums = _of_sums(order, reads, l2)
         rows = {u: f.ahead for u, f in of_sums.items() if affine.is_const(f.ahead)}
-        ahead, written = turns.busiest(rows, order, l2)
+        ahead, written = turns.busiest(rows, order, l2, machine_of(context.target))
         made |= {u: f for u, f in of_sums.items() if u not in rows}
         made |= {u: _Fetch(distance, u.dtype.lanes) for u, distance in ahead.items()}
 
