@@ -151,6 +151,17 @@ def test_calls_of_any_sizes_are_native(monkeypatch: pytest.MonkeyPatch) -> None:
     assert python_calls(*one, k=1) == 0
 
 
+def test_calls_of_sizes_without_bounds_are_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their conditions say that 64 bits hold all indices, and so do the instructions for sizes."""
+    n, m, k = (uopc.variable(name, 1, 1 << 47) for name in "nmk")
+    x = uopc.param("x", (n, m, k))
+    f = uopc.compile(x.flip(1).reshape(n * m * k), threads=1)
+    counted = Counted(f, monkeypatch)
+    given = floats(3, 4, 5)
+    np.testing.assert_array_equal(f(given), given[:, ::-1].reshape(-1))
+    assert counted.calls == 0
+
+
 NUMBERS = [
     True, False, 0, 1, -1, 127, 128, 255, 256, -129, 65504, 65520, 1 << 24, (1 << 24) + 1,
     (1 << 31) - 1, 1 << 31, -(1 << 31), (1 << 53) + 1, (1 << 62) + 3, (1 << 63) - 1, 1 << 63,

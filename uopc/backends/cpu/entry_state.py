@@ -12,7 +12,7 @@ import numpy.typing as npt
 from uopc.backends.cpu import structs
 from uopc.backends.cpu.layout import data_address, scalar_class
 from uopc.backends.cpu.runner import Runner
-from uopc.backends.cpu.size_code import RELATIONS, Size, SizeCode, fixed
+from uopc.backends.cpu.size_code import Size, SizeCode, fixed
 from uopc.backends.cpu.structs import UNKNOWN
 from uopc.backends.plan import Argument, Plan, ResultArray
 
@@ -37,8 +37,7 @@ class EntryState:
         self._sizes = SizeCode(plan.variables)
         state = self._call(runner) | self._arrays(plan) | self._variables(plan)
         for c in plan.conditions:
-            sides = self._sizes.register(c.left), self._sizes.register(c.right)
-            self._sizes.require(RELATIONS[c.relation], *sides)
+            self._sizes.require_relation(c.relation, c.left, c.right)
         words = np.array([state.get(name, 0) for name in structs.STATE.fields], np.int64)
         self.address = self._keep(words)
         if plan.variables:

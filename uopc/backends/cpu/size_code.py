@@ -55,10 +55,10 @@ def evaluate(b: Builder, state: Operand, inputs: Operand, variables: Operand) ->
     b.ret(False)
 
 
-RELATIONS = {
+_RELATIONS = {
     "equal": Ops.CMPEQ.name, "at most": Ops.CMPLE.name, "below": Ops.CMPLT.name,
 }  # fmt: skip
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_MOST = (1 << 63) - 1
 
 
 # A size, or the product of some.
@@ -89,9 +89,17 @@ class SizeCode:
         """Let calls for which this is 0 go to Python. Operands are registers."""
         self.required.append(self._result(op, (left, right)))
 
+    def require_relation(self, relation: str, left: Size, right: Size) -> None:
+        """Let calls to which a relation does not apply go to Python, and those for which 64 bits do
+        not hold a side, which need no other check of that."""
+        if relation == "at most" and (left == -(1 << 63) or right == _MOST):
+            self.register(right if left == -(1 << 63) else left)
+        else:
+            self.require(_RELATIONS[relation], self.register(left), self.register(right))
+
     def constant(self, value: int) -> int:
         """The register of a number. OverflowError if it needs more than 64 bits."""
-        if not _LEAST < value <= _MOST:
+        if abs(value) > _MOST:
             raise OverflowError(value)
         return self._numbered((value,), value)
 

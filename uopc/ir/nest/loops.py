@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from uopc.ir.core import bounds, walk
+from uopc.ir.core import bounds, ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import values
+from uopc.ir.index import closed, values
+from uopc.ir.index.dims import typical
 
 
 def length_of(r: UOp) -> int | None:
@@ -36,6 +37,13 @@ def most_of(r: UOp) -> int:
     """The greatest length of a loop, at least 1."""
     longest: int = bounds.bounds(r.src[0])[1]
     return max(1, longest)
+
+
+def likely_of(r: UOp) -> int:
+    """The length of a loop that a cost assumes: a typical one if a call decides it, at least 1."""
+    if is_free(r) and not ranges.ranges(r.src[0]) and closed.is_closed(r.src[0]):
+        return max(1, typical(r.src[0]))
+    return most_of(r)
 
 
 def trips(loops: Iterable[UOp]) -> int:

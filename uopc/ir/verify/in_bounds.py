@@ -323,7 +323,7 @@ def _search_counterexample(
     same: dict[object, UOp] = {}
     free = [u for u in below if u.op in _LEAVES and same.setdefault((u.op, u.arg), u) is u]
     every = _all_points(free)
-    values, happens = every or _sampled_points(free)
+    values, happens = every or _sampled_points(free, [u for u in below if u.op in _LEAVES])
     values |= {u: values[same[u.op, u.arg]] for u in below if u.op in _LEAVES}
     value, last = (evaluate(u, values)[0] for u in (x, end))
     if condition is not None:
@@ -356,8 +356,9 @@ def _all_points(free: list[UOp]) -> Points | None:
     return {u: g.ravel() for u, g in zip(free, grids)}, np.ones(count, np.bool_)
 
 
-def _sampled_points(free: list[UOp]) -> Points:
-    """Points at which most loops and variables have their least or greatest value."""
+def _sampled_points(free: list[UOp], leaves: list[UOp]) -> Points:
+    """Points at which most loops and variables have their least or greatest value. The end of a
+    loop may name one of the `leaves` that is the same loop as one of `free`."""
     values: dict[UOp, Array] = {}
     happens = np.ones(_SAMPLES, np.bool_)
     rng = random.Random(0)
@@ -368,6 +369,7 @@ def _sampled_points(free: list[UOp]) -> Points:
             end = np.broadcast_to(evaluate(u.src[0], values)[0], (_SAMPLES,))
             first, last = np.zeros(_SAMPLES, np.int64), end - 1
         share = np.array([rng.choice((0.0, 1.0, rng.random())) for _ in range(_SAMPLES)])
-        values[u] = first + np.floor(share * np.maximum(last - first, 0) + 0.5).astype(np.int64)
+        drawn = first + np.floor(share * np.maximum(last - first, 0) + 0.5).astype(np.int64)
+        values |= {v: drawn for v in leaves if (v.op, v.arg) == (u.op, u.arg)}
         happens &= last >= first
     return values, happens

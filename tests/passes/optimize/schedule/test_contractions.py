@@ -125,6 +125,22 @@ def test_symbolic_rows_of_an_operand_that_is_computed(threads):
         np.testing.assert_array_equal(program(x, y), np.maximum(x * 2 + 1, 0) @ y)
 
 
+def test_rows_without_a_bound_are_computed_in_blocks():
+    """The memory of a block is that of the caches, and no bound changes the schedule."""
+    y, chosen = numbers(96, 80), []
+    for most in (4096, 1 << 20, 1 << 40):
+        n = uopc.variable("n", 1, most)
+        graph = (uopc.param("a", (n, 96)) * 2.0 + 1.0).relu() @ uopc.param("b", (96, 80))
+        program = uopc.compile(graph, threads=1, verify=True)
+        chosen.append(program.kernels[-1].opts)
+        for rows in (1, 7, 333, 680, 1100):
+            x = numbers(rows, 96)
+            np.testing.assert_array_equal(program(x, y), np.maximum(x * 2 + 1, 0) @ y)
+    assert chosen[0] == chosen[1] == chosen[2]
+    assert {"BLOCK", "PACK"} <= {o.op for o in chosen[0]}
+    assert program.stats["arena"] <= 1 << 20
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_pooled_convolution(data):

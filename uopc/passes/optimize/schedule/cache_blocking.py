@@ -15,7 +15,7 @@ from __future__ import annotations
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.nest.loops import length_of, most_of, trips
+from uopc.ir.nest.loops import length_of, likely_of, most_of, trips
 from uopc.passes.analysis import thresholds
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.schedule import transposes
@@ -39,14 +39,14 @@ def block(
         return row
     width = column_bytes * trips(r for r in inside if r is not panel)
     cache_share = target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads
-    if most_of(row) * row_bytes > 2 * cache_share:
+    if likely_of(row) * row_bytes > 2 * cache_share:
         panels, rows = cache_share // width, cache_share // row_bytes // height * height
         if panels < 2 or rows < thresholds.LEAST_ROW_BLOCK or not s.attempt("BLOCK", row, rows):
             return row
         s.attempt("BLOCK", panel, panels)
         return s.swapped(s.outer(row), s.inner(panel))[0]
     count = target.l2_bytes // 2 // width
-    misses_l2 = most_of(panel) * width > thresholds.FAR_COLUMNS * target.l2_bytes
+    misses_l2 = likely_of(panel) * width > thresholds.FAR_COLUMNS * target.l2_bytes
     few = most_of(row) <= thresholds.FEW_ROWS
     if few and misses_l2 and count > 1 and s.attempt("BLOCK", panel, count):
         return s.inner(panel)
