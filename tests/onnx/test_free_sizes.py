@@ -170,3 +170,45 @@ def test_a_size_that_the_model_does_not_have_is_named() -> None:
     made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
     f = uopc.onnx.load(made, dims={"x_0": (0, 4)})
     assert f(np.zeros((3, 4), "f4"), np.zeros((2, 4), "f4")).shape == (5, 4)
+
+
+# ---------------------------------------------------------------- branches and loops by sizes
+def loop_over(size: str) -> onnx.ModelProto:
+    """A loop that ends where a float counter reaches a size, as tf2onnx writes each recurrence."""
+    return parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": 13]> g (float[n, 3] x) => (float y, float z) {{
+            zero = Constant<value = int64 {{0}}>()  none = Constant<value = float {{0.0}}>()
+            s = Shape(x)  n = Gather(s, zero)  m = {size}  f = Cast<to = 1>(m)
+            goes = Less(none, f)  first = Constant<value = float[3] {{0.0, 0.0, 0.0}}>()
+            at, y, z = Loop<body = step (int64 i, bool c, int64 at, float[3] sum)
+                => (bool more, int64 next, float[3] out, float[3] row) {{
+                    row = Gather(x, at)  out = Add(sum, row)  one = Constant<value = int64 {{1}}>()
+                    next = Add(at, one)  g = Cast<to = 1>(next)  more = Less(g, f)
+                }}> (, goes, zero, first)
+        }}""")
+
+
+@pytest.mark.parametrize("size", ["Identity(n)", "Div(n, n)", "Sub(n, zero)"])
+@pytest.mark.few(2)
+def test_a_loop_ends_where_its_counter_reaches_a_size(size: str) -> None:
+    agree(loop_over(size), "float[n, 3] x", ONE, n=(1, 40))
+
+
+def test_a_branch_that_needs_a_size_is_a_condition_of_the_call() -> None:
+    made = parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 13]> g (float[n] x) => (float y) {
+            q = Constant<value = int64[3] {1, 1, -1}>()  l = Reshape(x, q)
+            w = Constant<value = float[1, 1, 3] {1.0, 2.0, 3.0}>()
+            c = Conv<strides = [4]>(l, w)
+            s = Shape(c)  two = Constant<value = int64 {2}>()  d = Gather(s, two)
+            one = Constant<value = int64 {1}>()  e = Equal(d, one)
+            axes = Constant<value = int64[1] {2}>()
+            b = If(e) <then_branch = a () => (float[1, 1] r) { r = Squeeze(c, axes) },
+                       else_branch = b () => (float[1, 1, k] t) { t = Identity(c) }>
+            m = Constant<value = float[1, 2] {1.0, 2.0}>()  y = MatMul(b, m)
+        }""")
+    f = uopc.onnx.load(made)
+    for n in (3, 5, 6):
+        np.testing.assert_allclose(f(np.ones(n, "f4")), [[6, 12]])
+    with pytest.raises(UserError, match="expected"):
+        f(np.ones(7, "f4"))

@@ -46,6 +46,22 @@ OF_SIZES = [
     "c = Cast<to = 11>(s)  i = Cast<to = 7>(c)  r = Gather(i, first)  m = Constant<value = int64[1]"
     " {-1}>()  t = Concat<axis = 0>(r, m)  y = Reshape(x, t)",
     "d = Sub(n, ten)  q = Div(d, four)  e = Unsqueeze(q, first)  y = Slice(x, first, e)",
+    "g = LessOrEqual(s, four)  y = Not(g)",
+    "e = Equal(n, four)  g = Greater(n, one)  y = Xor(e, g)",
+    "e = Equal(n, four)  g = Less(n, one)  o = Or(e, g)  y = And(o, e)",
+    "e = Equal(n, four)  w = Where(e, ten, n)  u = Unsqueeze(w, first)  y = ConstantOfShape(u)",
+    "e = GreaterOrEqual(n, ten)  c = Cast<to = 7>(e)  u = Unsqueeze(c, first)  y = Tile(u, u)",
+    "y = ReduceMax<keepdims = 0>(s)", "y = ReduceSum(s)", "y = ReduceMin(s)", "y = Neg(s)",
+    "k = Min(n, four)  u = Unsqueeze(k, first)  y = Slice(x, first, u)",
+    "d = Sub(n, ten)  y = Range(d, n, four)", "d = Sub(n, ten)  y = Range(n, d, minus)",
+    "f = Cast<to = 1>(n)  z = Cast<to = 1>(one)  y = Range(z, f, two)",
+    "m = Constant<value = int64[3] {2, -1, 4}>()  o = Constant<value = int64[3] {1, 1, 1}>()"
+    " w = Concat<axis = 0>(first, s)  e = Equal(w, m)  h = Where(e, o, w)  y = Neg(h)",
+    "t = Constant<value = int64[2] {2, 1}>()  r = Reshape(s, t)  p = Transpose<perm = [1, 0]>(r)"
+    " y = Mul(p, four)",
+    "t = Constant<value = int64[2] {2, 2}>()  r = Expand(s, t)"
+    " b = Constant<value = int64[1] {-1}>()"
+    " l = Constant<value = int64[1] {-9}>()  y = Slice(r, b, l, first, b)",
     "i = Sub(n, one)  y = Gather(x, i)", "f = Gather(s, one)  y = Mul(f, n)",
 ]  # fmt: skip
 

@@ -17,7 +17,7 @@ The program checks each of these when a call gives the sizes.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import uopc
@@ -26,6 +26,7 @@ from uopc.errors import UserError
 from uopc.ir.core import shapes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
+from uopc.ir.index import affine, dims
 from uopc.onnx.signature import size_name
 
 # The bounds of a size that the caller does not name.
@@ -43,10 +44,12 @@ class FreeSizes:
         self._same: dict[str, str] = {}  # a name, and an earlier one of the same size
         self._bounds: dict[str, tuple[int, int]] = {}  # of what was learnt
         self._taken: set[str] = set()
+        self._renamed_before = 0
 
     def begin(self) -> None:
         """Begin to read the model."""
         self.made.clear()
+        self._renamed_before = len(self.renamed)
         self._taken = {"out"}  # the argument of a call that has the results
 
     def own_name(self, name: str) -> str:
@@ -85,10 +88,12 @@ class FreeSizes:
                 raise UserError(f"dims: the model has no dimension {name!r}; free ones: {there}")
 
     # ------------------------------------------------------------ what an operator needs
-    def learn(self, pairs: Iterable[tuple[Dim, Dim]]) -> bool:
+    def learn(self, pairs: Sequence[tuple[Dim, Dim]]) -> bool:
         """Learn what a size must be for the sizes of these pairs to be equal; False if that is
         nothing, or no value."""
         facts = [f for d, e in pairs if (f := self._fact(d, e)) is not None]
+        if not facts:
+            return self.rename(pairs) and len(self.renamed) > self._renamed_before
         for name, same, least, most in facts:
             if same is not None:
                 self._same[name] = same
@@ -114,22 +119,32 @@ class FreeSizes:
                 return name, None, LEAST_SIZE, int(other.src[1].arg)
         return None
 
-    def rename(self, pairs: Iterable[tuple[Dim, Dim]]) -> bool:
+    def rename(self, pairs: Sequence[tuple[Dim, Dim]]) -> bool:
         """Rename the more complex size of each pair to the other one; False if there is none, or
         more to learn."""
         if not pairs or any([self._fact(d, e) is not None for d, e in pairs]):
             return False
         for d, e in pairs:
             new, old = sorted((d, e), key=_complexity)
-            self.renamed[old] = new
+            constant, terms = affine.form(old)
+            self.renamed[affine.build(0, terms)] = dims.plus(new, -constant)
         return True
+
+    def _simpler(self, d: Dim) -> Dim:
+        """The simplest name of a size."""
+        while isinstance(d, UOp):
+            constant, terms = affine.form(d)
+            found = self.renamed.get(affine.build(0, terms))
+            if found is None:
+                break
+            d = dims.plus(found, constant)
+        return d
 
     def named(self, v: Any) -> Any:
         """A value with other names of its sizes, by a reshape along one axis for each."""
         own = list(shapes.shape(v)) if self.renamed and isinstance(v, UOp) else []
         for axis, d in enumerate(own):
-            while own[axis] in self.renamed:
-                own[axis] = self.renamed[own[axis]]
+            own[axis] = self._simpler(d)
             v = v if own[axis] is d else v.reshape(*own)
         return v
 

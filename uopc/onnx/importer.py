@@ -162,9 +162,16 @@ class Importer:
             names = [i.name for i in g.input]
             return self.graph(g, {**values, **dict(zip(names, inner))}, opsets)
 
+        def trial(g: Any, inner: Sequence[Any] = ()) -> list[Any]:
+            kept = len(self.measured)
+            try:
+                return run(g, inner)
+            finally:
+                del self.measured[kept:]
+
         moved = given[0] if given and n.op_type in MOVES and isinstance(given[0], Labels) else None
         given = given if moved is None else [moved.index, *given[1:]]
-        made = f(Node(given, attributes, len(n.output), version, run))
+        made = f(Node(given, attributes, len(n.output), version, run, trial))
         made = list(made) if isinstance(made, tuple) else [made]
         made = made if moved is None else [Labels(lifted(v), moved.texts) for v in made]
         # Dequantised matrices may be factors of products, which are computed in integers.

@@ -31,14 +31,15 @@ class Decides(UserError):
 
 
 class Node:
-    """A node of a model. `run(graph, values)` returns the outputs of a graph attribute."""
+    """A node of a model. `run(graph, values)` returns the outputs of a graph attribute;
+    so does `trial`, for values of which nothing becomes a part of the program."""
 
     def __init__(
         self, inputs: list[Any], attributes: dict[str, Any], outputs: int, version: int,
-        run: Callable[..., list[Any]],
+        run: Callable[..., list[Any]], trial: Callable[..., list[Any]] | None = None,
     ) -> None:  # fmt: skip
         self.inputs, self.attributes, self.outputs = inputs, attributes, outputs
-        self.version, self.run = version, run
+        self.version, self.run, self.trial = version, run, trial or run
 
     def has(self, k: int) -> bool:
         """True if input k is given."""

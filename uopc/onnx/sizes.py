@@ -17,7 +17,8 @@ from uopc import UOp, dtypes
 from uopc.ir.core import bounds
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.ir.index.dims import dim_uop, uop_dim
+from uopc.ir.index import dims
+from uopc.ir.index.dims import uop_dim
 from uopc.onnx.values import DTYPES, Array, as_size, dtype_of_sizes, has_symbols, is_text, sizes_of
 
 Attributes = dict[str, Any]
@@ -33,7 +34,13 @@ def computed(name: str, given: Sequence[Any], attributes: Attributes) -> Array |
         return None if made is None or t is None else sizes_of(_numbers(made), made.shape, t)
     if name in _ARITHMETIC:
         return _elementwise(_ARITHMETIC[name], given, attributes)
-    special = {"Concat": _concat, "Cast": _cast, "CastLike": _cast, "ReduceProd": _product_of}
+    if name in _CONDITIONS:
+        return _condition(name, given)
+    if name in _REDUCTIONS:
+        return _reduced(name, given, attributes)
+    special = {
+        "Concat": _concat, "Cast": _cast, "CastLike": _cast, "Where": _where, "Neg": _negative
+    }  # fmt: skip
     return special[name](given, attributes) if name in special else None
 
 
@@ -42,14 +49,14 @@ def _dtype(v: Any) -> DType | None:
     """The dtype of an array of whole numbers; None for others."""
     if has_symbols(v):
         return dtype_of_sizes(v)
-    number = isinstance(v, np.ndarray) and v.dtype.kind in "iuf"
+    number = isinstance(v, np.ndarray) and v.dtype.kind in "biuf"
     return dtypes.from_numpy(v.dtype) if number and _is_whole(v) else None
 
 
 def _is_whole(v: Array) -> bool:
     """False if an element is a fraction, an infinity, NaN, or -0."""
     whole_numbers = np.isfinite(v).all() and (v == np.trunc(v)).all()
-    return v.dtype.kind in "iu" or bool(whole_numbers and not (np.signbit(v) & (v == 0)).any())
+    return v.dtype.kind in "biu" or bool(whole_numbers and not (np.signbit(v) & (v == 0)).any())
 
 
 def _numbers(v: Array) -> list[Any]:
@@ -63,7 +70,7 @@ def _interval(x: Any) -> tuple[float, float]:
 
 def _holds(t: DType, numbers: Sequence[Any]) -> bool:
     """True if a dtype holds each number exactly for all values of the symbolic sizes."""
-    least, most = t.bounds if t.is_int else (-(2 ** _DIGITS[t]), 2 ** _DIGITS[t])
+    least, most = (-(2 ** _DIGITS[t]), 2 ** _DIGITS[t]) if t.is_float else t.bounds
     return all([least <= low and high <= most for low, high in map(_interval, numbers)])
 
 
@@ -78,9 +85,12 @@ def _known_in(t: DType, numbers: list[Any], shape: tuple[int, ...]) -> Array | N
 def _cast(given: Sequence[Any], attributes: Attributes) -> Array | None:
     """Cast sizes to the second operand's dtype or to a named dtype; None if they do not fit."""
     t = _dtype(given[1]) if len(given) > 1 else DTYPES.get(attributes.get("to", 0))
-    if t is None or not (t.is_int or t in _DIGITS) or _dtype(given[0]) is None:
+    if t is None or not (t.is_integral or t in _DIGITS) or _dtype(given[0]) is None:
         return None
-    return _known_in(t, _numbers(given[0]), given[0].shape)
+    numbers = _numbers(given[0])
+    if t is dtypes.bool_:
+        numbers = [1 - dims.condition(Ops.CMPEQ, x, 0) for x in numbers]
+    return _known_in(t, numbers, given[0].shape)
 
 
 # ---------------------------------------------------------------- arithmetic
@@ -117,57 +127,73 @@ def _product(a: Any, b: Any, truncates: bool) -> Any:
     return a * b
 
 
-def _rounded_to_zero(op: Any, a: Any, b: Any) -> Any:
-    low, high = _interval(b)
-    if low <= 0 <= high:
-        return None
-    if _interval(a)[0] >= 0 and low > 0:
-        return a // b if op is Ops.CDIV else a % b
-    if isinstance(a, int) and isinstance(b, int):
-        size = abs(a) // abs(b)
-        quotient = size if (a < 0) == (b < 0) else -size
-        return quotient if op is Ops.CDIV else a - quotient * b
-    return dim_uop(a).alu(op, dim_uop(b))
-
-
 def _quotient(a: Any, b: Any, truncates: bool) -> Any:
-    return _rounded_to_zero(Ops.CDIV, a, b)
+    return dims.truncated(Ops.CDIV, a, b)
 
 
 def _rest(a: Any, b: Any, truncates: bool) -> Any:
     """The remainder with the sign of the divisor; with `fmod`, of the dividend."""
     if truncates:
-        return _rounded_to_zero(Ops.CMOD, a, b)
+        return dims.truncated(Ops.CMOD, a, b)
     low, high = _interval(b)
     return None if low <= 0 <= high else a % b
 
 
-def _choice(greatest: bool) -> Callable[[Any, Any, bool], Any]:
-    plain = max if greatest else min
-
-    def chosen(a: Any, b: Any, truncates: bool) -> Any:
-        if isinstance(a, int) and isinstance(b, int):
-            return plain(a, b)
-        x, y = dim_uop(a), dim_uop(b)
-        return x.maximum(y) if greatest else x.minimum(y)
-
-    return chosen
-
-
 _ARITHMETIC: dict[str, Callable[[Any, Any, bool], Any]] = {
     "Add": lambda a, b, _: a + b, "Sub": lambda a, b, _: a - b, "Mul": _product,
-    "Div": _quotient, "Mod": _rest, "Sum": lambda a, b, _: a + b, "Max": _choice(True),
-    "Min": _choice(False),
+    "Div": _quotient, "Mod": _rest, "Sum": lambda a, b, _: a + b,
+    "Max": lambda a, b, _: dims.maximum(a, b), "Min": lambda a, b, _: dims.minimum(a, b),
+}  # fmt: skip
+# Conditions are numbers, too: 1 where they hold, else 0.
+_CONDITIONS: dict[str, Callable[..., Any]] = {
+    "Equal": lambda a, b: dims.condition(Ops.CMPEQ, a, b),
+    "Less": lambda a, b: dims.condition(Ops.CMPLT, a, b),
+    "Greater": lambda a, b: dims.condition(Ops.CMPLT, b, a),
+    "LessOrEqual": lambda a, b: 1 - dims.condition(Ops.CMPLT, b, a),
+    "GreaterOrEqual": lambda a, b: 1 - dims.condition(Ops.CMPLT, a, b),
+    "Not": lambda a: 1 - a, "And": lambda a, b: a * b, "Or": lambda a, b: a + b - a * b,
+    "Xor": lambda a, b: a + b - 2 * a * b,
 }  # fmt: skip
 
 
-def _product_of(given: Sequence[Any], attributes: Attributes) -> Array | None:
-    """The product of a vector; None for other shapes, or if no axis is reduced."""
+def _condition(name: str, given: Sequence[Any]) -> Array | None:
+    """A comparison of numbers of one dtype, or logic of conditions."""
+    found = {_dtype(v) for v in given}
+    if len(found) > 1 or None in found:
+        return None
+    spread = np.broadcast_arrays(*given)
+    made = [_CONDITIONS[name](*c) for c in zip(*[_numbers(v) for v in spread])]
+    return _known_in(dtypes.bool_, made, spread[0].shape)
+
+
+def _where(given: Sequence[Any], attributes: Attributes) -> Array | None:
+    """Choose between numbers of one dtype."""
+    t = _dtype(given[1])
+    if _dtype(given[0]) is not dtypes.bool_ or t is None or _dtype(given[2]) is not t:
+        return None
+    spread = np.broadcast_arrays(*given)
+    made = [dims.chosen(*c) for c in zip(*[_numbers(v) for v in spread])]
+    return _known_in(t, made, spread[0].shape)
+
+
+def _negative(given: Sequence[Any], attributes: Attributes) -> Array | None:
+    t = _dtype(given[0])
+    if t is None or t.is_float:  # there, 0 becomes -0
+        return None
+    return _known_in(t, [-x for x in _numbers(given[0])], given[0].shape)
+
+
+_REDUCTIONS = {"ReduceProd": "Mul", "ReduceSum": "Add", "ReduceMax": "Max", "ReduceMin": "Min"}
+
+
+def _reduced(name: str, given: Sequence[Any], attributes: Attributes) -> Array | None:
+    """Combine the numbers of a vector; None for other shapes, or if no axis is reduced."""
     data, t = given[0], _dtype(given[0])
     stays = not _axes(given, attributes) and attributes.get("noop_with_empty_axes", 0)
-    if t is None or data.ndim != 1 or stays:
+    if t is None or data.ndim != 1 or stays or not data.size:
         return None
-    made = functools.reduce(lambda a, b: b * a, _numbers(data), 1)
+    f = _ARITHMETIC[_REDUCTIONS[name]]
+    made = functools.reduce(lambda a, b: f(b, a, False), _numbers(data))
     return _known_in(t, [made], (1,) if attributes.get("keepdims", 1) else ())
 
 
@@ -197,15 +223,20 @@ def _gather(given: list[Any], attributes: Attributes) -> Array | None:
 
 def _slice(given: list[Any], attributes: Attributes) -> Array | None:
     data, *rest = given
-    if data.ndim != 1 or not rest or any(map(has_symbols, rest)):
+    if any(map(has_symbols, rest)):
         return None
-    begin, end = (int(np.asarray(v).reshape(-1)[0]) for v in rest[:2])
-    step = int(rest[3].reshape(-1)[0]) if len(rest) > 3 and rest[3] is not None else 1
-    low, high = -len(data) - 1, len(data)
-    begin, end = max(min(begin, high), low), max(min(end, high), low)
-    if step < 0 and end == low:
-        return _object(data[begin::step])
-    return _object(data[begin:end:step])
+    if not rest:  # of versions before 10
+        rest = [np.asarray(attributes.get(n, [])) for n in ("starts", "ends")]
+        rest.append(np.asarray(attributes["axes"]) if "axes" in attributes else None)
+    begins, ends, axes, steps = [*rest, None, None][:4]
+    key = [slice(None)] * data.ndim
+    for k in range(begins.size):
+        axis = k if axes is None else int(axes.reshape(-1)[k])
+        step = 1 if steps is None else int(steps.reshape(-1)[k])
+        low, high = -data.shape[axis] - 1, data.shape[axis]
+        begin, end = (max(min(int(v.reshape(-1)[k]), high), low) for v in (begins, ends))
+        key[axis] = slice(begin, None if step < 0 and end == low else end, step)
+    return _object(data[tuple(key)])
 
 
 def _concat(given: Sequence[Any], attributes: Attributes) -> Array | None:
@@ -238,8 +269,20 @@ def _reshape(given: list[Any], attributes: Attributes) -> Array | None:
     return np.asarray(data.reshape(wanted))
 
 
+def _expand(given: list[Any], attributes: Attributes) -> Array | None:
+    if has_symbols(given[1]):
+        return None
+    shape = np.broadcast_shapes(given[0].shape, tuple(given[1].reshape(-1).tolist()))
+    return _object(np.broadcast_to(given[0], shape))
+
+
+def _tile(given: list[Any], attributes: Attributes) -> Array | None:
+    return None if has_symbols(given[1]) else np.tile(given[0], given[1].reshape(-1).tolist())
+
+
 _MOVES: dict[str, Callable[[list[Any], Attributes], Array | None]] = {
     "Gather": _gather, "Slice": _slice, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze,
-    "Reshape": _reshape,
+    "Reshape": _reshape, "Expand": _expand, "Tile": _tile,
+    "Transpose": lambda given, a: np.transpose(given[0], a.get("perm")),
     **dict.fromkeys(("Identity", "Floor", "Ceil", "Round"), lambda given, _: given[0]),
 }  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from uopc.ir.core import bounds, dtypes, walk
 from uopc.ir.core.dtypes import DType
-from uopc.ir.core.ops import Ops
+from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Dim
-from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine, closed
+from uopc.ir.core.uop import UOp, intern
+from uopc.ir.index import affine, closed, compare
 
 # What a size is taken for where nobody says more: a batch, the tokens of a text, the pixels of an
 # axis. No bound of a size decides what is typical of it.
@@ -36,6 +36,46 @@ def minimum(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
     return uop_dim(affine.minimum(dim_uop(a), dim_uop(b)))
+
+
+def truncated(op: Op, a: Dim, b: Dim) -> Dim | None:
+    """The quotient (CDIV) or the remainder (CMOD) of a division that rounds toward 0; None if the
+    divisor may be 0."""
+    (least, _), (low, high) = _bounds(a), _bounds(b)
+    if low <= 0 <= high:
+        return None
+    if least >= 0 and low > 0:
+        return a // b if op is Ops.CDIV else a % b
+    if isinstance(a, int) and isinstance(b, int):
+        size = abs(a) // abs(b)
+        quotient = size if (a < 0) == (b < 0) else -size
+        return quotient if op is Ops.CDIV else a - quotient * b
+    return affine.node(op, dim_uop(a), dim_uop(b))
+
+
+def condition(op: Op, a: Dim, b: Dim) -> Dim:
+    """1 where a comparison of two dimensions holds, else 0."""
+    holds = compare.OPS[op](dim_uop(a), dim_uop(b))
+    return int(holds.arg) if holds.op is Ops.CONST else intern(Ops.CAST, dtypes.index, (holds,))
+
+
+def chosen(which: Dim, a: Dim, b: Dim) -> Dim:
+    """a where a condition is 1, b where it is 0."""
+    if isinstance(which, int) or a is b:
+        return a if which else b
+    if isinstance(a, int) and isinstance(b, int):
+        return b + which * (a - b)
+    holds = which.src[0] if affine.is_condition(which) else compare.less(affine.const(0), which)
+    return intern(Ops.WHERE, dtypes.index, (holds, dim_uop(a), dim_uop(b)))
+
+
+def _bounds(d: Dim) -> tuple[int, int]:
+    return (d, d) if isinstance(d, int) else bounds.bounds(d)
+
+
+def plus(a: Dim, b: int) -> Dim:
+    """a + b, of which b is a number."""
+    return a + b if isinstance(a, int) else uop_dim(affine.plus(a, b))
 
 
 def dims_sum(a: Dim, b: Dim) -> Dim:

@@ -11,9 +11,23 @@ import numpy as np
 import uopc
 from uopc import UOp, dtypes
 from uopc.errors import Error, Unsupported, UserError
+from uopc.ir.core.ops import Ops
+from uopc.ir.core.shapes import Dim, SizesDiffer
+from uopc.ir.index import affine
+from uopc.ir.index.dims import maximum, minimum, plus, uop_dim
 from uopc.onnx.node import MOST_PARTS, Decides, Node, dims, few, fixed
 from uopc.onnx.registry import op
-from uopc.onnx.values import is_known, is_text, lifted, params_of, settled
+from uopc.onnx.values import (
+    as_size,
+    has_symbols,
+    is_known,
+    is_text,
+    lifted,
+    objects,
+    params_of,
+    settled,
+    sizes_of,
+)
 
 # More steps than this are refused where each is a part of the graph.
 MOST_STEPS = 4000
@@ -23,19 +37,34 @@ MOST_STEPS = 4000
 def branch(n: Node) -> Any:
     """Take the branch of a known condition; if it is computed, choose between both results."""
     yes, no = n.attr("then_branch", None), n.attr("else_branch", None)
-    if is_known(n.raw(0)):
+    given = n.raw(0)
+    if is_known(given) and not has_symbols(given):
         return tuple(n.run(yes if n.first(0) else no))
-    condition = n.x(0).reshape(())
+    condition = lifted(given.reshape(()))
     try:
         pairs = list(zip(n.run(yes), n.run(no)))
     except Error as error:  # of the branch that is not taken, which need not fit
-        if not (names := params_of(condition)):
+        names = params_of(condition)
+        if not names or (isinstance(error, SizesDiffer) and error.pairs):
             raise
         raise Decides(names) from error
     for a, b in pairs:
         if not (_is_tensor(a) and _is_tensor(b)) or lifted(a).shape != lifted(b).shape:
-            raise Decides(params_of(condition))
+            raise _depends(condition)
     return tuple([uopc.where(condition, lifted(a), lifted(b)) for a, b in pairs])
+
+
+def _depends(condition: UOp) -> UserError:
+    """The error for branches of different shapes. If a computed size must have a value for the
+    first branch, as where an exporter squeezes an axis of size 1, the program may require it."""
+    error = Decides(params_of(condition))
+    if condition.op is not Ops.CMPEQ or Ops.VARIABLE in [s.op for s in condition.src]:
+        return error
+    return SizesDiffer(str(error), [(condition.src[0], condition.src[1])])
+
+
+def _is_true(v: Any) -> bool:
+    return is_known(v) and not has_symbols(v) and bool(np.asarray(v).reshape(-1)[0])
 
 
 def _is_tensor(v: Any) -> bool:
@@ -64,8 +93,10 @@ def _for_all_steps(n: Node, made: list[Any]) -> Any:
     body, count, going = n.attr("body", None), n.ints(0), n.raw(1)
     first = tuple([lifted(v) for v in n.inputs[2:]])
     steps = None if count is None else count[0]
-    holds = going is None or (is_known(going) and bool(np.asarray(going).reshape(-1)[0]))
-    goes_on = made[0] is None or (is_known(made[0]) and bool(np.asarray(made[0]).reshape(-1)[0]))
+    holds, goes_on = [v is None or _is_true(v) for v in (going, made[0])]
+    if holds and has_symbols(made[0]) and (counted := _counted_steps(n, made)) is not None:
+        steps = counted if steps is None else minimum(counted, steps)
+        goes_on = True
 
     def after(number: UOp, carried: Sequence[UOp]) -> list[UOp]:
         found = [lifted(v) for v in n.run(body, [number, np.asarray(True), *carried])]
@@ -102,6 +133,54 @@ def _for_all_steps(n: Node, made: list[Any]) -> Any:
     return last
 
 
+def _counted_steps(n: Node, made: list[Any]) -> Dim | None:
+    """The steps of a loop that ends where a counter reaches a size; None for other loops. `made`:
+    the results of one step.
+
+    By induction: at step k a counter is its begin + k * its stride, if the step adds this stride to
+    any such number, and the loop goes on exactly while k is below the numbers found.
+    """
+    k = uopc.variable("step of a loop", 0, (1 << 24) - 2)  # floats count on as far as that
+    given, counters = [], {}
+    for i, (v, w) in enumerate(zip(n.inputs[2:], made[1:])):
+        if _is_counter(v) and _is_counter(w):
+            begin, stride = as_size(v.reshape(-1)[0]), as_size(w.reshape(-1)[0])
+            counters[i] = begin + (k + 1) * (stride - begin)
+            v = sizes_of([begin + k * (stride - begin)], v.shape, dtypes.from_numpy(v.dtype))
+        elif w is not v:
+            v = uopc.param(f"carried {i}", lifted(v).shape, lifted(v).dtype)
+        given.append(v)
+    number = objects([k]).reshape(())
+    going, *after = n.trial(n.attr("body", None), [number, np.asarray(True), *given])
+    for i, expected in counters.items():
+        if not is_known(after[i]) or as_size(after[i].reshape(-1)[0]) is not expected:
+            return None
+    if not has_symbols(going):
+        return None
+    conditions = affine.factors(as_size(going.reshape(-1)[0]))
+    limits = [end for c in conditions if (end := _first_false(c, k)) is not None]
+    return plus(functools.reduce(minimum, limits), 1) if len(limits) == len(conditions) else None
+
+
+def _is_counter(v: Any) -> bool:
+    known = isinstance(v, np.ndarray) and v.dtype.kind in "iuf" and v.size == 1
+    return known and bool((v == np.trunc(v)).all())
+
+
+def _first_false(condition: UOp, k: UOp) -> Dim | None:
+    """The least k from 0 on for which a condition is False, if it is True below: for E - s*k > 0
+    that is E / s, rounded up. None for other conditions."""
+    if not affine.is_condition(condition) or condition.src[0].op is not Ops.CMPLT:
+        return None
+    a, b = condition.src[0].src
+    gap = affine.sub(b, a)
+    stride = -affine.form(gap)[1].get(k, 0)
+    end = affine.add(gap, affine.scaled(k, stride))
+    if stride <= 0 or k in end.toposort():
+        return None
+    return maximum(-(-uop_dim(end) // stride), 0)
+
+
 def _step_after_step(n: Node) -> Any:
     """Unroll the steps. Decides if the condition that ends the loop is computed."""
     body, count = n.attr("body", None), n.first(0)
@@ -112,7 +191,7 @@ def _step_after_step(n: Node) -> Any:
     step = 0
     while step < steps:
         if going is not None:
-            if not is_known(going):
+            if not is_known(going) or has_symbols(going):
                 raise Decides(params_of(going))
             if not bool(np.asarray(going).reshape(-1)[0]):
                 break

@@ -67,15 +67,22 @@ def constant_of_shape(n: Node) -> UOp:
 
 @op("Range")
 def arange(n: Node) -> UOp:
-    """Count by known steps. If the end is symbolic, the start must be 0 and the step 1."""
+    """Count by known steps, which must be whole numbers if a number is symbolic."""
     known: list[Any] = [n.known(k) for k in range(3)]
-    begin, end, step = [v.reshape(-1)[0] for v in known]
     if not any(map(has_symbols, known)):
+        begin, end, step = [v.reshape(-1)[0] for v in known]
         few((float(end) - float(begin)) / float(step), "Range")
         return uopc.constant(np.arange(begin, end, step, dtype=known[0].dtype))
-    if isinstance(begin, UOp) or isinstance(step, UOp) or begin != 0 or step != 1:
-        raise Unsupported("a Range of symbolic length must count from 0 by 1")
-    return uopc.arange(as_size(end), dtype=dtype_of_sizes(known[1]))
+    if not all([has_symbols(v) or (v == np.trunc(v)).all() for v in known]):
+        raise Unsupported("a Range of symbolic length must count in whole numbers")
+    begin, end, step = [as_size(v.reshape(-1)[0]) for v in known]
+    if not isinstance(step, int) or step == 0:
+        raise Unsupported("a Range of symbolic length must have a known step")
+    (kind,) = {dtype_of_sizes(v) for v in known if has_symbols(v)}
+    made = uopc.arange(maximum(-((begin - end) // step), 0), dtype=kind)
+    if (begin, step) == (0, 1):
+        return made
+    return made * step + (begin.cast(kind) if isinstance(begin, UOp) else begin)
 
 
 # ---------------------------------------------------------------- views
