@@ -282,6 +282,23 @@ def test_any_order_on_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(got, 2 * (a @ b).sum(1), rtol=1e-4, atol=1e-4)
 
 
+def test_values_agree_that_have_neighbours_along_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transpose reads along one loop and writes along the other, unless one value is turned."""
+    choosers = list[Any]()
+    monkeypatch.setattr(choice.Chooser, "chosen", lambda self: choosers.append(self) or {})
+    x, w, v = [uopc.param(n, s) for n, s in (("x", (32, 48)), ("w", (48, 64)), ("v", (32, 40)))]
+    first = (x @ w).contiguous()
+    lower_only((first.T * 2).contiguous() @ v, threads=1)
+    (chooser,) = choosers
+    a, b = [u for u in chooser.choices if u.shape in ((32, 64), (64, 32))]
+    plain, turned = (0, 1), (1, 0)
+    crossed = [n for n, own in chooser.values.items() if len(own) == 2]
+    for n in crossed:
+        for one, two in itertools.product((plain, turned), repeat=2):
+            assert chooser.agree(n, {a: one, b: two}) == (one != two)
+    assert len(crossed) == 1
+
+
 # ---------------------------------------------------------------- the choice among costs
 class Accesses:
     """A nest as the choice sees it."""
