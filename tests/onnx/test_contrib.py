@@ -66,6 +66,7 @@ def checked(
 
 
 # ---------------------------------------------------------------- activations and products
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("op", "inputs", "attributes"),
     [
@@ -81,6 +82,7 @@ def test_activations(op: str, inputs: list[Any], attributes: dict[str, Any]) -> 
     checked(op, [floats(*s) * F4(3) for s in inputs], [F4], **attributes)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("batch", [(), (4,), (2, 3)])
 @pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_fused_matmul(batch: tuple[int, ...], turned: tuple[int, int]) -> None:
@@ -100,6 +102,7 @@ def test_fused_matmul_of_moved_batches(turned: tuple[int, int]) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "numbers"),
     [("Relu", []), ("Tanh", []), ("Sigmoid", []), ("LeakyRelu", [0.2]), ("Clip", [-0.5, 0.5]),
@@ -121,6 +124,7 @@ def test_fused_gemm() -> None:
 
 
 # ---------------------------------------------------------------- embeddings and attention
+@pytest.mark.few(2)
 @pytest.mark.parametrize("places", [False, True])
 @pytest.mark.parametrize("segments", [False, True])
 def test_embed_layer_normalization(segments: bool, places: bool) -> None:
@@ -145,6 +149,7 @@ MASKS: dict[str, np.ndarray | None] = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("mask", MASKS)
 def test_attention(mask: str, causal: int) -> None:
@@ -167,6 +172,7 @@ def test_attention_of_several_sizes() -> None:
     checked("Attention", given, [F4], (1, 2), num_heads=4, qkv_hidden_sizes=[8, 8, 12])
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("shapes", "mask", "attributes"),
     [
@@ -279,6 +285,7 @@ def test_products_of_codes(scales: tuple[int, ...]) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("per_column", [False, True])
 def test_lstm_of_codes(direction: str, per_column: bool) -> None:
