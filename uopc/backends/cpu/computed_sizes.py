@@ -8,40 +8,58 @@ from __future__ import annotations
 
 import ctypes
 from array import array as packed
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from uopc.backends import memory_plan
 from uopc.backends.cpu.arguments import BoundArguments, check_bounds, check_condition, shape_of
 from uopc.backends.cpu.array_memory import NOTHING, new_result
 from uopc.backends.cpu.layout import data_address
 from uopc.backends.cpu.native import install
-from uopc.backends.plan import Dim, Length, Plan, Variable, value_of
+from uopc.backends.plan import Dim, DimValue, Length, Plan, ResultArray, Variable, value_of
 
 # Runs the launches of a call: the address of the bases, and the values of the variables.
 Observer = Callable[[int, Mapping[str, int]], None]
 
 
 class LaunchRun(NamedTuple):
-    """Launches that run without a stop, as words of a table, and the lengths known after them."""
+    """Launches that run without a stop. `results`: the fresh results, by number, whose sizes are
+    known before them. `table`: the words of the launches, with 0 for the `sizes` of a call, which
+    have places in it. `lengths`: those known after the launches."""
 
-    words: list[Dim]
+    results: list[tuple[int, ResultArray]]
+    table: npt.NDArray[np.int64]
+    sizes: list[tuple[int, DimValue]]
     lengths: list[Length]
 
 
 def launch_runs(plan: Plan, words: Callable[..., list[Dim]]) -> list[LaunchRun]:
     """The launches of a program, cut where lengths become known; `words` makes those of a table."""
-    made, begin = [], 0
-    for end in dict.fromkeys([*[x.launch for x in plan.lengths], len(plan.launches)]):
+    made, begin, left = [], 0, dict(enumerate(plan.fresh))
+    unknown = {x.name for x in plan.lengths}
+    for end in (*dict.fromkeys([x.launch for x in plan.lengths]), len(plan.launches)):
         inside = [r for r in plan.repeats if begin <= r.first and r.end <= end]
         repeats = [replace(r, first=r.first - begin, end=r.end - begin) for r in inside]
         found = words(plan.launches[begin:end], tuple(repeats))
-        made.append(LaunchRun(found, [x for x in plan.lengths if x.launch == end]))
+        known = [i for i, r in left.items() if unknown.isdisjoint(_names(r.shape))]
+        lengths = [x for x in plan.lengths if x.launch == end and x.name in unknown]
+        made.append(LaunchRun(
+            [(i, left.pop(i)) for i in known],
+            np.array([w if isinstance(w, int) else 0 for w in found], np.int64),
+            [(i, w) for i, w in enumerate(found) if not isinstance(w, int)], lengths,
+        ))  # fmt: skip
+        unknown -= {x.name for x in lengths}
         begin = end
     return made
+
+
+def _names(dims: Iterable[Dim]) -> set[str]:
+    """The variables of sizes."""
+    return {name for d in dims if not isinstance(d, int) for name in d.variables}
 
 
 class SizedCall:
@@ -68,12 +86,14 @@ class SizedCall:
         before = [a.copy() for a in written]
         bases, _ = self.bases.buffer_info()
         native = install().run if self.plan.nogil else install().run_holding
-        for words, lengths in runs:
-            self._make_results()
-            table = np.array([value_of(w, self.values) for w in words], np.int64)
+        for results, table, sizes, lengths in runs:
+            self._make(results)
+            if sizes:
+                table = table.copy()
+                for place, size in sizes:
+                    table[place] = size.evaluate(self.values)
             native(data_address(table), bases)
             self._note(lengths)
-        self._make_results()
         if through is not None:
             for array, old in zip(written, before):
                 array[...] = old
@@ -81,12 +101,10 @@ class SizedCall:
         shapes = [shape_of(r.shape, self.values) for r in self.plan.results]
         return self.bound.results(self.plan, shapes, self.outs, self.bound.arrays.__getitem__)
 
-    def _make_results(self) -> None:
-        """Make the results whose sizes are known."""
-        known = self.values.keys()
-        for i, result in enumerate(self.plan.fresh):
-            dims = [d for d in result.shape if not isinstance(d, int)]
-            if self.outs[i] is None and all([d.variables <= known for d in dims]):
+    def _make(self, results: Iterable[tuple[int, ResultArray]]) -> None:
+        """Make results whose sizes are known."""
+        for i, result in results:
+            if self.outs[i] is None:
                 shape = shape_of(result.shape, self.values)
                 made = self.outs[i] = new_result(self.plan.name, shape, result.dtype, self.read)
                 at = len(self.plan.arguments) + i
@@ -102,6 +120,6 @@ class SizedCall:
             self.values[x.name], self.origins[x.name] = value, "the program"
         names, known = {x.name for x in lengths}, self.values.keys()
         for c in self.plan.conditions if lengths else ():
-            needed = {n for d in (c.left, c.right) if not isinstance(d, int) for n in d.variables}
+            needed = _names((c.left, c.right))
             if needed & names and needed <= known:
                 check_condition(c, self.values, self.origins)
