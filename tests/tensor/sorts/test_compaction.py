@@ -271,3 +271,13 @@ def test_writes_up_to_a_traced_number() -> None:
         expected[:k] *= 2
         expected[k:] += 1
         np.testing.assert_array_equal(traced(a, k), expected)
+
+
+def test_several_sorts_of_one_length() -> None:
+    x = uopc.param("x", (9,))
+    found = x[x > 0]
+    order = found.argsort().cast(dtypes.float32)
+    program = uopc.compile(found + found.sort(descending=True) + order)
+    a = numbers(9, 0.6)
+    b = a[a > 0]
+    same(program(a), b + np.sort(b)[::-1] + np.argsort(b).astype("f4"))

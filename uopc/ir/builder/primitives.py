@@ -17,6 +17,7 @@ from typing import Any
 
 from uopc.ir.builder import rebuild
 from uopc.ir.core import walk
+from uopc.ir.core.calls import is_length
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import base
 from uopc.ir.core.uop import UOp, intern
@@ -54,9 +55,14 @@ def without_primitives(root: UOp) -> UOp:
 
 
 def _filled(u: UOp) -> dict[UOp, tuple[UOp, ...]]:
-    """The BUFFERs that a PRIMITIVE fills itself, with the first effects that fill each."""
+    """The BUFFERs that a PRIMITIVE fills itself, with the first effects that fill each. A size that
+    the graph computes is not its own."""
     operands = set(u.src[1:])
-    inside = walk.toposort(u.src[0], lambda v: v not in operands and v.op not in _CLOSED)
+
+    def is_own(v: UOp) -> bool:
+        return v not in operands and v.op not in _CLOSED and not is_length(v)
+
+    inside = walk.toposort(u.src[0], is_own)
     found: dict[UOp, tuple[UOp, ...]] = {}
     for v in inside:
         if (v.op is Ops.CALL or v.op is Ops.STORE) and v not in operands:

@@ -279,7 +279,7 @@ def _suppressed(n: Node) -> UOp:
     limit = n.x(2) if n.has(2) else uopc.constant(np.int64(0))
     allowed = n.x(3) if n.has(3) else uopc.constant(np.float32(0))
     least = n.x(4) if n.has(4) else uopc.constant(np.float32(-np.inf))
-    numbers = [v.reshape(()) for v in (limit, allowed, least)]
+    numbers = [v.reshape(()) for v in (limit.cast(dtypes.int64), allowed, least)]
     return suppressed(low, high, scores, *numbers)
 
 
