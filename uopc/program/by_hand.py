@@ -74,7 +74,8 @@ def alone(
     return replace(
         plan, name=launch.kernel, arguments=arguments, results=(), structure="tuple", keys=(),
         launches=(replace(launch, words=tuple(words)),), constants=(),
-        variables=tuple([v for v in plan.variables if v.name in used]), conditions=conditions,
+        variables=tuple([v for v in plan.sizes if v.name in used]), conditions=conditions,
+        lengths=(),
         arena_bytes=plan.arena_bytes if scratch else 0,
     )  # fmt: skip
 

@@ -304,7 +304,9 @@ def profile(
     if program._source.request.mesh is not None:
         raise Unsupported("profile: a program for several devices is not supported")
     named, plan = dict(named or {}), program._runner.plan
-    values = bind(plan, arrays, dict(named), BoundedMap()).values
+    values = dict(bind(plan, arrays, dict(named), BoundedMap()).values)
+    if plan.lengths:  # a call finds them
+        program._runner.call(arrays, dict(named), lambda _, found: values.update(found))
     roofline = roofline or Roofline(program)
     times = program._runner.time(arrays, dict(named), samples)
     launches = [

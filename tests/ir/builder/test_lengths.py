@@ -76,3 +76,19 @@ def test_what_is_no_length() -> None:
         with pytest.raises(uopc.UserError, match="an integer without dimensions"):
             N.bind(wrong)
     assert N.bind(uopc.param("k", (), "i4")).op is Ops.BIND
+
+
+def test_predictions_profiles_and_launches_know_lengths() -> None:
+    from uopc.distributed import Link, Machine
+    from uopc.program.profile import profile
+
+    x = uopc.param("x", (6,))
+    program = uopc.compile(first(x, (x > 0).sum()) * 2)
+    a = np.array([1, -1, 2, 3, -4, 5], "f4")
+    machine = Machine(operations=1e9, bandwidth=1e9, link=Link(1e-6, 1e9))
+    assert program.predict(machine, count=2).seconds < program.predict(machine).seconds
+    found = profile(program, (a,), samples=2)
+    assert len(found.launches) == len(program.launches) and found.values["count"] == 4
+    last, out = program.launches[-1], np.zeros(3, "f4")
+    last.run(out, a, count=3)
+    assert out.tolist() == [2, -2, 4]

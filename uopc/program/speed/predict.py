@@ -166,14 +166,14 @@ def _regions(
 
 def _values(plan: Plan, lowered: Lowered, given: Mapping[str, int]) -> dict[str, int]:
     """The value of each variable: the given value, or its largest."""
-    highest = {v.name: v.hi for v in plan.variables}
+    highest = {v.name: v.hi for v in plan.sizes}
     sharding = lowered.context.sharding
     for name, value in given.items():
         if name not in highest:
             raise UserError(f"predict: unknown variable {name!r}; choose {', '.join(highest)}")
         if isinstance(value, bool) or not isinstance(value, int):
             raise UserTypeError(f"predict: {name} must be an integer, got {value!r}")
-    for v in plan.variables:
+    for v in plan.sizes:
         if not v.lo <= given.get(v.name, v.hi) <= v.hi:
             raise UserError(
                 f"predict: variable {v.name} is {given[v.name]}, expected {v.lo}..{v.hi}"
