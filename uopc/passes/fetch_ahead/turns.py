@@ -7,9 +7,10 @@
 
 All loops that go through a row of an array can fetch the next one: it costs that loop the least
 whose own instructions take the longest. Where all of them take less time than the row's lines,
-memory is never idle, and what the processor fetches by itself is enough, if each line serves
-several loads. A loop that only writes what loops before computed waits
-for each line that it writes to; where a loop before goes through a row beside, it fetches these.
+memory is idle only while the first line comes: what the processor fetches by itself is enough for
+long rows, if each line serves several loads. A loop that only writes what loops before computed
+waits for each line that it writes to; where a loop before goes through a row beside, it fetches
+these.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ class _RowAccesses(NamedTuple):
         return sum(costs) * trips(self.loops) / machine.multiply_bytes
 
     def stream(self, machine: MachineFacts) -> float:
-        """The cycles in which its lines come to the second-level cache."""
-        lines = self.length * self.array.dtype.scalar.itemsize / LINE
-        return lines * machine.caches[1].stream
+        """The cycles in which its lines come to the second-level cache, one after the other, less
+        those that the processor waits for the first."""
+        lines, near = self.length * self.array.dtype.scalar.itemsize / LINE, machine.caches[1]
+        return lines * near.stream - near.far
 
     def is_before(self, other: _RowAccesses) -> bool:
         """True if another row's values depend on these loops."""
