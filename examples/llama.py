@@ -197,15 +197,17 @@ class Model:
     def of_codes(self, x: UOp, name: str, columns: int, size: int) -> UOp:
         """The rows of x times weights of 4 bits, see `quantised`."""
         groups, codes = size // GROUP, self.weights[f"{name}.codes"]
-        scales = self.weight(f"{name}.scales", columns, groups).reshape(columns, groups, 1, 1)
+        scales = self.weight(f"{name}.scales", columns, groups).reshape(columns, groups, 1)
         if codes.dtype != np.uint8 or codes.shape != (columns, groups, GROUP // 2):
             raise uopc.UserError(f"expected bytes {name}.codes for {size} columns")
-        p = uopc.constant(codes)
-        q = uopc.stack(p & 15, p >> 4, axis=2).cast(dtypes.int8) - 8  # halves of the groups
-        w = q.cast(dtypes.float32) * scales
+        p, x = uopc.constant(codes), x.reshape(-1, 1, groups, 2, GROUP // 2)
+        low, high = [
+            (q.cast(dtypes.int8) - 8).cast(dtypes.float32) * scales for q in (p & 15, p >> 4)
+        ]
         if self.rows == 1:  # one pass over the bytes as they lie
-            return (w * x.reshape(self.batch, 1, groups, 2, GROUP // 2)).sum((2, 3, 4))
-        return x @ w.reshape(columns, size).contiguous().permute(1, 0)
+            return (low * x[:, :, :, 0] + high * x[:, :, :, 1]).sum((2, 3))
+        w = uopc.stack(low, high, axis=2).reshape(columns, size).contiguous()
+        return x.reshape(-1, size) @ w.permute(1, 0)
 
 
 def room_of(config: Config, attention: Attention) -> int:
