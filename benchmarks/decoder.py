@@ -78,7 +78,7 @@ def of_transformers(folder: Path, prompt: np.ndarray) -> Calls:
     past = read()
 
     def step() -> None:
-        past.crop(len(prompt) - 1)
+        past.crop(-1)
         with torch.no_grad():
             model(input_ids=tokens[:, -1:], past_key_values=past, use_cache=True)
 

@@ -36,8 +36,8 @@ PIECE = 256  # the most tokens of a prompt that are read at once
 
 @dataclass(frozen=True)
 class Attention:
-    """What differs from layer to layer: how many tokens a token sees, itself included, and by which
-    angles places turn queries and keys (`rope_parameters` of a `config.json`)."""
+    """The facts that differ from layer to layer: how many tokens a token sees, itself included, and
+    by which angles places turn queries and keys (`rope_parameters` of a `config.json`)."""
 
     window: int
     places: Mapping[str, Any]
@@ -101,7 +101,7 @@ class Model:
         return scores if c.logit_cap is None else (scores / c.logit_cap).tanh() * c.logit_cap
 
     def attended(self, x: UOp, n: int, attention: Attention) -> UOp:
-        """What attention adds to each token."""
+        """The numbers that attention adds to each token."""
         c, name = self.config, f"layers.{n}.self_attn"
 
         def heads(letter: str, count: int) -> UOp:
@@ -121,7 +121,7 @@ class Model:
                             f"{name}.o_proj", c.width)  # fmt: skip
 
     def mixed(self, x: UOp, name: str) -> UOp:
-        """What the two layers behind attention add to each token."""
+        """The numbers that the two layers behind attention add to each token."""
         gate, up = self.product(x, f"{name}.gate_proj"), self.product(x, f"{name}.up_proj")
         gate = gate.gelu("tanh") if self.config.gelu else gate.silu()
         return self.product(gate * up, f"{name}.down_proj", self.config.width)
@@ -142,7 +142,7 @@ class Model:
         return written.shrink([(0, self.batch), heads, (0, self.seen(room)), numbers])
 
     def seen(self, room: int) -> UOp:
-        """How many places of a memory hold a token of a text."""
+        """The number of places of a memory that hold a token of a text."""
         return self.end if room == self.config.context else uopc.variable(f"seen{room}", 1, room)
 
     def sees(self, attention: Attention) -> UOp:
@@ -211,7 +211,7 @@ class Model:
 
 
 def room_of(config: Config, attention: Attention) -> int:
-    """How many tokens the memory of a layer holds: those that the first of a piece of new ones
+    """The number of tokens that the memory of a layer holds: those that the first token of a piece
     sees, and the piece."""
     return min(config.context, attention.window + PIECE)
 
