@@ -275,10 +275,10 @@ def _clamped(v: Dim, n: Dim) -> Dim:
     if affine.at_most(end, u):
         return n
     if not affine.at_most(u, end):
-        u = alu.alu(u, Ops.MIN, end)
+        u = affine.minimum(u, end)
     if affine.at_most(u, affine.const(0)):
         return 0
-    return as_dim(u if affine.at_most(affine.const(0), u) else alu.alu(u, Ops.MAX, affine.const(0)))
+    return as_dim(affine.maximum(u, affine.const(0)))
 
 
 def _length(begin: Dim, end: Dim) -> Dim:
@@ -286,7 +286,7 @@ def _length(begin: Dim, end: Dim) -> Dim:
     if isinstance(size, int):
         return max(size, 0)
     proved = affine.at_most(dim_uop(begin), dim_uop(end))
-    return size if proved else as_dim(alu.alu(size, Ops.MAX, affine.const(0)))
+    return size if proved else as_dim(affine.maximum(size, affine.const(0)))
 
 
 # ---------------------------------------------------------------- indices from arrays

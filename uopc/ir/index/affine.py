@@ -199,6 +199,9 @@ def build(constant: int, terms: Terms) -> UOp:
         if len(quotients) > 1:
             extra, terms = _join_shifted(dict(terms), quotients)
             constant += extra
+        if any([m.op is Ops.MIN for m in terms]):
+            extra, terms = _exchange_least(terms)
+            constant += extra
     if not terms:
         return const(constant)
     out: UOp | None = None
@@ -321,21 +324,48 @@ def _lower_monomial(m: UOp) -> UOp:
 
 
 def maximum(a: UOp, b: UOp) -> UOp:
-    """The greater of two values."""
+    """The greater of two values, in the form of `_extreme`."""
     if at_most(b, a):
         return a
-    return b if at_most(a, b) else node(Ops.MAX, *_constant_last(a, b))
+    return b if at_most(a, b) else _extreme(Ops.MAX, a, b)
 
 
 def minimum(a: UOp, b: UOp) -> UOp:
-    """The less of two values."""
+    """The less of two values, in the form of `_extreme`."""
     if at_most(a, b):
         return a
-    return b if at_most(b, a) else node(Ops.MIN, *_constant_last(a, b))
+    return b if at_most(b, a) else _extreme(Ops.MIN, a, b)
 
 
-def _constant_last(a: UOp, b: UOp) -> Pair:
-    return (b, a) if is_const(a) else (a, b)
+def _extreme(op: Op, a: UOp, b: UOp) -> UOp:
+    """max(a + c, b + c) = max(a, b) + c: the less of the constants is 0 in the node, which has a
+    constant second.
+
+    max(n - 1, 0)  →  max(n, 1) - 1
+    """
+    shift = min(form(a)[0], form(b)[0])
+    a, b = plus(a, -shift), plus(b, -shift)
+    if is_const(a) or (not is_const(b) and term_order(b) < term_order(a)):
+        a, b = b, a
+    return plus(node(op, a, b), shift)
+
+
+def _exchange_least(terms: Terms) -> Form:
+    """Write k·min(a, b) as k·(a + b) - k·max(a, b) where a sum becomes shorter.
+
+    n - min(n, 1)  →  max(n, 1) - 1
+    """
+    constant = 0
+    for m in [m for m in terms if m.op is Ops.MIN]:
+        k, after = terms[m], dict(terms)
+        (c, s), (d, t) = form(m.src[0]), form(m.src[1])
+        greatest = form(_extreme(Ops.MAX, *m.src))
+        del after[m]
+        for part, factor in ((s, k), (t, k), (greatest[1], -k)):
+            accumulate(after, part, factor)
+        if len(after) < len(terms):
+            terms, constant = after, constant + k * (c + d - greatest[0])
+    return constant, terms
 
 
 def is_symbolic(terms: Terms) -> bool:
