@@ -12,6 +12,8 @@ the time, so several panels are packed at once, from longer runs of b's rows.
 
 from __future__ import annotations
 
+import math
+
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -25,7 +27,8 @@ from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 def bytes_a_step(reduce: UOp, operand: UOp) -> int:
     """The bytes of an operand that one iteration of the loops around a reduce reads."""
-    return operand.dtype.itemsize * trips(ranges.ranges(operand).intersection(reduce.src[1:]))
+    own = ranges.ranges(operand).intersection(reduce.src[1:])
+    return operand.dtype.itemsize * math.prod(map(likely_of, own))
 
 
 def block(

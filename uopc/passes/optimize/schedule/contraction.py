@@ -482,9 +482,10 @@ def _row_block(s: Scheduler, c: LanedSum, computed: list[UOp]) -> UOp:
     """The row loop, or its blocks if the computed operands of all rows exceed half of L2. If b
     exceeds L2, the limit is a thread's share of the last cache, because each block reads all of b.
     """
-    rows, size = longest_of(c.row), 0
+    rows, size, largest = longest_of(c.row), 0, 0
     for a in computed:
         reduces = [r for r in ranges.ranges(a) if r.arg.kind == "reduce"]
+        largest += a.dtype.itemsize * trips(reduces)
         size += a.dtype.itemsize * math.prod(
             length_of(r) or thresholds.TYPICAL_LENGTH for r in reduces
         )
@@ -493,7 +494,9 @@ def _row_block(s: Scheduler, c: LanedSum, computed: list[UOp]) -> UOp:
     cache_share = s.target.last_cache_bytes // thresholds.BLOCK_SHARE // s.context.threads
     fits = min(cache_share, MOST_BYTES) if misses_l2 else s.target.l2_bytes // 2
     most = max(1, fits // size)
-    if rows is None:  # a block of rows, of which the last may be cut short
+    if rows is None:
+        # The tile holds the greatest sizes, and up to as many rows again for ragged tiles.
+        most = min(most, MOST_BYTES // 2 // largest)
         n = min(most_of(c.row), most // thresholds.LEAST_ROW_BLOCK * thresholds.LEAST_ROW_BLOCK)
         cut = 0 < n < most_of(c.row) and s.attempt("BLOCK", c.row, n)
         return s.inner(c.row) if cut else c.row
