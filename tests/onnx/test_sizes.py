@@ -6,7 +6,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import parser
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, parser
 from onnx.reference import ReferenceEvaluator
 
 import uopc.onnx
@@ -156,3 +158,33 @@ def test_the_mean_of_integers_is_rounded_to_0(t: str) -> None:
     got = uopc.onnx.load(made, dims={"n": (1, 9)})(x)
     np.testing.assert_array_equal(got, [2, -2, 2**25 + 1])
     assert got.dtype == x.dtype
+
+
+# ---------------------------------------------------------------- drawn arithmetic of sizes
+OPERATIONS = ["Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Equal", "Less", "Where"]
+
+
+@given(st.data())
+@settings(max_examples=24)
+def test_drawn_arithmetic_of_sizes(data: st.DataObject) -> None:
+    """Graphs of whole numbers and conditions, at sizes 0, 1 and a prime."""
+    numbers, conditions, body = ["n", "m", "zero", "one", "four", "minus"], [], []
+    for k in range(data.draw(st.integers(1, 6))):
+        op = data.draw(st.sampled_from(OPERATIONS))
+        a, b = data.draw(st.sampled_from(numbers)), data.draw(st.sampled_from(numbers))
+        if op == "Where":
+            chosen = data.draw(st.sampled_from([*conditions, "yes"]))
+            body.append(f"v{k} = Where({chosen}, {a}, {b})")
+        else:
+            b = data.draw(st.sampled_from(["four", "minus"])) if op in ("Div", "Mod") else b
+            body.append(f"v{k} = {op}({a}, {b})")
+        (conditions if op in ("Equal", "Less") else numbers).append(f"v{k}")
+    body += [f"w = Where(yes, {numbers[-1]}, zero)  c = Max(w, zero)  d = Min(c, ten)",
+             "u = Unsqueeze(d, first)  z = Slice(x, first, u)  y = Neg(w)"]  # fmt: skip
+    made = model("m = Gather(s, one) yes = Less(minus, zero) " + "  ".join(body), "float[n, m] x")
+    made.graph.output.add().CopyFrom(helper.make_tensor_value_info("z", 1, ["k", "m"]))
+    f = uopc.onnx.load(made, dims={"n": (0, 12), "m": (0, 12)})
+    for n, m in ((0, 1), (1, 0), (7, 11)):
+        x = np.arange(1.0 * n * m, dtype="f4").reshape(n, m)
+        for got, want in zip(f(x).values(), ReferenceEvaluator(made).run(None, {"x": x})):
+            np.testing.assert_array_equal(got, want)
