@@ -11,6 +11,7 @@ from __future__ import annotations
 from uopc.ir.builder import rebuild
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
+from uopc.ir.nest.loops import is_free, most_of
 from uopc.ir.nest.nest import nest_of
 from uopc.passes.optimize.opts import legality
 from uopc.passes.optimize.opts.legality import Refused
@@ -50,7 +51,7 @@ def reuse(kernel: UOp, r: UOp, n: int) -> UOp:
         raise Refused("no other loop computes the terms of the reduce")
     if any(q.arg.kind in ("upcast", "unroll", "lane") for q in ranges.ranges(value)):
         raise Refused("copies of the loop would share the tile")
-    length = legality.known_length(r)
+    length = most_of(r) if is_free(r) else legality.known_length(r)
     legality.check_ahead(kernel, value)
     tile = local_tile(kernel, value.dtype, [length], most=MOST_BYTES).fill([r], value)
     return rebuild.rebuild(kernel, {v: tile.at([q]) for v, q in found.items()})
