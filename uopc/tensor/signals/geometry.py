@@ -106,12 +106,12 @@ class Windows:
     def _shared(self, i: int) -> Dim:
         """The padding of an axis, both ends together, for a window at every stride."""
         size, step = self.sizes[i], self.stride[i]
-        return maximum(self.span(i) - step + (-size % step), 0)
+        return maximum(self.span(i) - step + size * (step - 1) % step, 0)
 
     def _count(self, i: int, ceil_mode: bool) -> Dim:
         before, after = self.edges[i]
         if self.has_all:
-            return as_dim(-(-self.sizes[i] // self.stride[i]))
+            return as_dim((self.sizes[i] + self.stride[i] - 1) // self.stride[i])
         room = self.sizes[i] + (before + after) - self.span(i)
         if isinstance(room, int) and room < 0:
             window = f"a window of {self.kernel[i]} (dilation {self.dilation[i]})"
