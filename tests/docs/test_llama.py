@@ -253,7 +253,7 @@ def test_a_tokenizer_of_the_folder(tmp_path):
     made.save(str(tmp_path / "tokenizer.json"))
     texts = llama.Texts(tmp_path)
     assert texts.tokens("the cat sat").tolist() == [0, 1, 2] and texts.text([1, 0]) == "cat the"
-    (tmp_path / "tokenizer.json").write_text("{")
+    (tmp_path / "tokenizer.json").write_text("{", "utf-8")
     with pytest.raises(UserError, match=r"tokenizer\.json: "):
         llama.Texts(tmp_path)
 

@@ -15,7 +15,6 @@ from uopc.numpy.dtype_functions import __array_namespace_info__
 from uopc.numpy.elementwise import *
 from uopc.numpy.elementwise import FUNCTIONS as _FUNCTIONS
 from uopc.numpy.joining import *
-from uopc.numpy.layers import *
 from uopc.numpy.manipulation import *
 from uopc.numpy.products import *
 from uopc.numpy.reductions import *

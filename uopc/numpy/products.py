@@ -1,4 +1,5 @@
-"""Products of matrices and vectors, products over axes, and correlations of vectors."""
+"""Products of matrices and vectors, over axes, correlations of vectors, and what decoders make of
+products: turned pairs, and attention."""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ from uopc.ir.builder import checks, fold
 from uopc.ir.builder.movement import normal_axis
 from uopc.ir.core import shapes
 from uopc.numpy.array import promoted, same_kind, uop_of
-from uopc.tensor import table
+from uopc.tensor import nn, table
 from uopc.tensor.matrices import products
 from uopc.tensor.matrices.einsum import einsum as _einsum
 from uopc.tensor.signals import convolution
 
 __all__ = [
-    "convolve", "correlate", "cross", "dot", "einsum", "inner", "kron", "matmul", "matvec", "outer",
-    "tensordot", "vdot", "vecdot", "vecmat",
+    "attention", "convolve", "correlate", "cross", "dot", "einsum", "inner", "kron", "matmul",
+    "matvec", "outer", "rotary", "tensordot", "vdot", "vecdot", "vecmat",
 ]  # fmt: skip
 
 
@@ -275,3 +276,20 @@ def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
     else:
         made = convolution.convolve(x, y.flip(0), mode)
     return same_kind(made, (a, v))
+
+
+@table.routine
+def rotary(x: Any, /, cos: Any, sin: Any, *, interleaved: bool = False) -> Any:
+    (a, c, s), _ = promoted("rotary", x, cos, sin)
+    return same_kind(nn.rotary(a, c, s, interleaved), (x, cos, sin))
+
+
+@table.routine
+def attention(
+    x: Any, /, keys: Any, values: Any, *, mask: Any = None, scale: float | None = None,
+    cap: float | None = None,
+) -> Any:  # fmt: skip
+    (q, k, v), _ = promoted("attention", x, keys, values)
+    seen = None if mask is None else uop_of(mask, "attention")
+    made = nn.attention(q, k, v, seen, scale, cap)
+    return same_kind(made, (x, keys, values, mask))

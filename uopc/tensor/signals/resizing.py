@@ -71,8 +71,7 @@ def resize(
     not exist have no weight; otherwise they are those at the ends.
 
     The result has the dtype of `a` for "nearest", else integers are made float32. UserError for
-    names, sizes and axes that there are not; where a size is a variable, for crop and for antialias
-    between sizes.
+    names, sizes and axes that there are not; of free axes for crop, and antialias between sizes.
 
     Examples:
         >>> x = uopc.constant([10.0, 20.0, 40.0])
@@ -90,13 +89,10 @@ def resize(
     x = a if mode == "nearest" else cast(a, dtypes.accumulator(given))
     for axis, along in zip(which, found):
         if isinstance(along, FreeAxis):
-            if mode == "nearest":
+            if weigh is None:
                 x = free_resizing.nearest(x, axis, along, coordinates, rounding)
                 continue
-            assert weigh is not None
-            if aliased and not isinstance(along.wide, int):
-                raise UserError(f"resize: antialias needs a number as the scale of axis {axis}")
-            shrunk = min(along.wide / along.narrow, 1.0) if aliased else 1.0
+            shrunk = _free_shrinkage(axis, along) if aliased else 1.0
             weight = functools.partial(_weight, reach=weigh, coefficient=coefficient)
             x = free_resizing.mean(x, axis, along, coordinates, weigh, shrunk, weight, excluded)
             continue
@@ -116,6 +112,13 @@ def resize(
 
 
 _CROPPED: Final = "tf_crop_and_resize"
+
+
+def _free_shrinkage(axis: int, along: FreeAxis) -> float:
+    """The scale of an axis of free size, at most 1. UserError if it is a quotient of sizes."""
+    if not isinstance(along.wide, int):
+        raise UserError(f"resize: antialias needs a number as the scale of axis {axis}")
+    return min(along.wide / along.narrow, 1.0)
 
 
 # ---------------------------------------------------------------- arguments
