@@ -54,8 +54,8 @@ def methods_text() -> str:
         signature = _signature(found, imports)
         first, *rest = signature.parameters.values()
         me = first.replace(name="self", annotation=inspect.Parameter.empty)
-        protocols = "__array_ufunc__", "__array_function__", "__array_namespace__"
-        keeps = name in ("nonzero", "tolist", *protocols)
+        special = "__array_ufunc__", "__array_function__", "__array_namespace__"
+        keeps = name in ("nonzero", "tolist", *special)
         returned = signature.return_annotation if keeps else stub.Text("Self")
         made = signature.replace(parameters=[me, *rest], return_annotation=returned)
         ignored = "  # type: ignore[override]" if name in ("__eq__", "__ne__") else ""
