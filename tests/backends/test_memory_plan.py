@@ -12,7 +12,7 @@ import uopc
 from uopc.backends import memory_expressions
 from uopc.backends.memory_plan import ALIGNMENT, LARGE, PAGE, Lifetime, Timeline, plan
 from uopc.ir.core.ops import Ops
-from uopc.ir.index import affine, closed, polynomials
+from uopc.ir.index import affine, closed, monomials, polynomials
 from uopc.ir.index.dims import dim_uop, typical
 
 
@@ -74,11 +74,11 @@ HALF = affine.floordiv(affine.plus(T, 1), affine.const(2))
 
 
 def least(a, b):
-    return affine.node(Ops.MIN, a, b)
+    return monomials.node(Ops.MIN, a, b)
 
 
 def greatest(a, b):
-    return affine.node(Ops.MAX, a, b)
+    return monomials.node(Ops.MAX, a, b)
 
 
 SIZES = [

@@ -23,7 +23,7 @@ from uopc.ir.core import bounds, ranges, shapes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.index import affine, monomials
 from uopc.ir.index.dims import dim_uop
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.nest import nest_of
@@ -86,11 +86,11 @@ def _counts_all(a: Access) -> bool:
 
 def _loop_of(monomial: UOp, scale: int, step: UOp) -> UOp | None:
     """The range that a monomial counts in steps of this size, if it does."""
-    atoms = affine.factors(monomial)
+    atoms = monomials.factors(monomial)
     for r in atoms:
         if r.op is Ops.RANGE and not ranges.ranges(r.src[0]):
             others = [x for x in atoms if x is not r]
-            whole = affine.product(others) if others else affine.const(1)
+            whole = monomials.product(others) if others else affine.const(1)
             if affine.scaled(whole, scale) is step:
                 return r
     return None

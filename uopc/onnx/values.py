@@ -29,7 +29,7 @@ from uopc.errors import Unsupported, UserError
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
-from uopc.ir.index import affine
+from uopc.ir.index import monomials
 from uopc.ir.interpret import interpreter
 from uopc.onnx.narrow import Narrow, holder, narrow_of
 
@@ -141,7 +141,7 @@ def sizes_of(numbers: Sequence[Any], shape: tuple[int, ...], dtype: DType) -> Ar
 def _of_dtype(x: Any, dtype: DType) -> UOp:
     if not isinstance(x, UOp):
         return uopc.constant(bool(x) if dtype is dtypes.bool_ else x, dtype)
-    return x.src[0] if dtype is dtypes.bool_ and affine.is_condition(x) else x.cast(dtype)
+    return x.src[0] if dtype is dtypes.bool_ and monomials.is_condition(x) else x.cast(dtype)
 
 
 def dtype_of_sizes(v: Array) -> DType:

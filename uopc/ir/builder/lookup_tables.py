@@ -19,7 +19,7 @@ from uopc.ir.core.data import arrays
 from uopc.ir.core.evaluate import EXACT, Array, compute
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
+from uopc.ir.index import affine, monomials
 
 # An index with more nested divisions is looked up; if its loops are too long for a table, the value
 # it reads is stored, so that the reader starts from a plain index.
@@ -62,7 +62,7 @@ class Iterations:
     """
 
     def __init__(self, ranges: Iterable[UOp]) -> None:
-        self.ranges = sorted(ranges, key=affine.term_order)
+        self.ranges = sorted(ranges, key=monomials.term_order)
         lengths = [r.src[0] for r in self.ranges]
         fixed = all(map(affine.is_const, lengths))
         self.are_few = fixed and math.prod([n.arg for n in lengths]) <= MOST_ELEMENTS

@@ -17,7 +17,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Axes, Mesh, Spec, coordinate, part_size
-from uopc.ir.index import affine
+from uopc.ir.index import affine, monomials
 from uopc.ir.index.dims import dim_uop, uop_dim
 
 
@@ -211,11 +211,11 @@ def _times(n: UOp, root: UOp) -> UOp | None:
         return None
     found = affine.const(0)
     for m, k in terms.items():
-        rest = affine.factors(m)
+        rest = monomials.factors(m)
         if rest.count(root) != 1:
             return None
         rest.remove(root)
-        one = affine.product(rest) if rest else affine.const(1)
+        one = monomials.product(rest) if rest else affine.const(1)
         found = affine.add(found, affine.scaled(one, k))
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from uopc.ir.core import dtypes, walk
 from uopc.ir.core.ops import GroupOp, Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
+from uopc.ir.index import monomials
 
 # An op, the value of a constant or the name of a variable, and the operands by instruction number.
 Instruction = tuple[str, int | str | None, tuple[int, ...]]
@@ -33,7 +33,7 @@ def instructions(u: UOp) -> tuple[Instruction, ...]:
     number_of: dict[UOp, int] = {}
     made: list[Instruction] = []
     for n in walk.toposort(u, gate=_has_operands):
-        if affine.is_condition(n):  # it has the condition's number, 0 or 1
+        if monomials.is_condition(n):  # it has the condition's number, 0 or 1
             number_of[n] = number_of[n.src[0]]
             continue
         number_of[n] = len(made)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from uopc.ir.core import bounds, dtypes, intervals
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
-from uopc.ir.index.affine import Terms, boolean, build, const, form, interval, plus, scaled, sub
+from uopc.ir.index import affine, monomials
+from uopc.ir.index.affine import boolean, build, const, form, interval, plus, scaled, sub
+from uopc.ir.index.monomials import Terms
 
 
 # ---------------------------------------------------------------- comparison
@@ -77,7 +78,7 @@ def _undivided(terms: Terms, limit: int) -> UOp | None:
         return None
     (q,) = quotients
     k, n = terms[q], q.src[1].arg
-    if abs(k) != 1 or n <= 0 or affine.limit_of(terms) * n >= affine.LARGEST_TERM:
+    if abs(k) != 1 or n <= 0 or monomials.limit_of(terms) * n >= monomials.LARGEST_TERM:
         return None
     out = {m: f * n for m, f in terms.items() if m is not q}
     constant, inside = form(q.src[0])
@@ -128,7 +129,7 @@ def equal(a: UOp, b: UOp) -> UOp:
         return boolean(False)
     if not terms:
         return boolean(True)
-    if terms[min(terms, key=affine.term_order)] < 0:
+    if terms[min(terms, key=monomials.term_order)] < 0:
         g = -g
     return _compared(Ops.CMPEQ, {m: f // g for m, f in terms.items()}, -constant // g)
 

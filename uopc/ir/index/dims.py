@@ -7,7 +7,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine, closed, compare
+from uopc.ir.index import affine, closed, compare, monomials
 
 # What a size is taken for where nobody says more: a batch, the tokens of a text, the pixels of an
 # axis. No bound of a size decides what is typical of it.
@@ -50,7 +50,7 @@ def truncated(op: Op, a: Dim, b: Dim) -> Dim | None:
         size = abs(a) // abs(b)
         quotient = size if (a < 0) == (b < 0) else -size
         return quotient if op is Ops.CDIV else a - quotient * b
-    return affine.node(op, dim_uop(a), dim_uop(b))
+    return monomials.node(op, dim_uop(a), dim_uop(b))
 
 
 def condition(op: Op, a: Dim, b: Dim) -> Dim:
@@ -65,7 +65,7 @@ def chosen(which: Dim, a: Dim, b: Dim) -> Dim:
         return a if which else b
     if isinstance(a, int) and isinstance(b, int):
         return b + which * (a - b)
-    holds = which.src[0] if affine.is_condition(which) else compare.less(affine.const(0), which)
+    holds = which.src[0] if monomials.is_condition(which) else compare.less(affine.const(0), which)
     return intern(Ops.WHERE, dtypes.index, (holds, dim_uop(a), dim_uop(b)))
 
 

@@ -20,7 +20,7 @@ from uopc.ir.core import bounds, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.index import affine, monomials
 from uopc.ir.index.dims import dim_uop, typical
 
 # Coefficients by monomial; that of the constant is by ONE. A variable in a monomial stands for what
@@ -62,13 +62,13 @@ def expression(p: Polynomial, alignment: int = 1) -> UOp:
     denominator = _denominator(p)
     total = affine.const(0)
     for m, c in p.items():
-        written = functools.reduce(affine.mul, map(_above_least, affine.factors(m)))
+        written = functools.reduce(affine.mul, map(_above_least, monomials.factors(m)))
         total = affine.add(total, affine.scaled(written, int(c * denominator)))
     if denominator > 1:
         total = affine.floordiv(total, affine.const(denominator))
     if are_multiples(p, alignment):
         return total
-    return affine.node(Ops.AND, total, affine.const(-alignment))
+    return monomials.node(Ops.AND, total, affine.const(-alignment))
 
 
 def whole(p: Polynomial) -> Polynomial:
@@ -109,7 +109,7 @@ def _is_never_negative(u: UOp) -> bool:
 
 def _most(monomial: UOp) -> Polynomial:
     """A bound of a product of atoms."""
-    atoms = affine.factors(monomial)
+    atoms = monomials.factors(monomial)
     if not all([a.op is Ops.VARIABLE or _is_never_negative(a) for a in atoms]):
         return _itself(monomial)
     return functools.reduce(_product, map(_most_of_atom, atoms))
@@ -117,7 +117,7 @@ def _most(monomial: UOp) -> Polynomial:
 
 def _least(monomial: UOp) -> Polynomial:
     """A polynomial that a product of atoms reaches, or a number if no other is known."""
-    atoms = affine.factors(monomial)
+    atoms = monomials.factors(monomial)
     if _is_computed(monomial):
         return constant(min(0, bounds.bounds(monomial)[0]))
     if all([a.op is Ops.VARIABLE for a in atoms]):

@@ -6,7 +6,7 @@ import math
 
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.index import affine, monomials
 
 
 def divisor(a: UOp) -> int:
@@ -25,7 +25,7 @@ def cases(a: UOp) -> tuple[int, int] | None:
     12 - 5·(2 < i)  →  12, 7
     """
     constant, terms = affine.form(a)
-    if len(terms) != 1 or not affine.is_condition(m := next(iter(terms))):
+    if len(terms) != 1 or not monomials.is_condition(m := next(iter(terms))):
         return None
     return constant, constant + terms[m]
 

@@ -18,7 +18,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
 from uopc.ir.forks import cached_property
-from uopc.ir.index import affine
+from uopc.ir.index import affine, monomials
 from uopc.ir.nest.loops import trips
 
 Order = tuple[int, ...]  # the axes of storage, the innermost last
@@ -120,7 +120,7 @@ class Access:
         return self.node.dtype.lanes * self.itemsize * trips(self.loops.intersection(loops))
 
 
-def steps_of(terms: affine.Terms) -> Strides:
+def steps_of(terms: monomials.Terms) -> Strides:
     """The growth of a sum of terms with each step of the loops that it depends on."""
     found: Strides = {}
     for m, k in terms.items():

@@ -21,7 +21,8 @@ from uopc.ir.core.ops import COMPARISONS, Op, Ops
 from uopc.ir.core.serialize import content
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
-from uopc.ir.index.affine import Constraints, Form, Terms
+from uopc.ir.index.affine import Constraints, Form
+from uopc.ir.index.monomials import Terms
 from uopc.ir.symbolic import fixpoint
 from uopc.ir.symbolic.conditions import constraints_of, negation
 

@@ -15,7 +15,7 @@ from uopc.ir.core.arena import memo
 from uopc.ir.core.intervals import EVERYTHING, Interval, intersect
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine, compare
+from uopc.ir.index import affine, compare, monomials
 from uopc.ir.index.affine import Constraints
 
 
@@ -40,7 +40,7 @@ def constraint_of(condition: UOp) -> tuple[UOp, Interval] | None:
     constant, terms = affine.form(affine.sub(a, b))
     if not terms:
         return None
-    positive = terms[min(terms, key=affine.term_order)] > 0
+    positive = terms[min(terms, key=monomials.term_order)] > 0
     lhs = affine.build(0, terms if positive else {m: -f for m, f in terms.items()})
     return lhs, (-math.inf, -constant - 1) if positive else (constant + 1, math.inf)
 

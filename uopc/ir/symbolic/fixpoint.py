@@ -20,7 +20,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.trace import Fired, current_listener
 from uopc.ir.core.uop import UOp, intern, set_origin, set_simple
-from uopc.ir.index import affine
+from uopc.ir.index import affine, monomials
 from uopc.ir.rewrite import statistics
 from uopc.ir.rewrite.engine import EndlessRewriteError, substitute
 from uopc.ir.rewrite.matcher import PatternMatcher
@@ -119,7 +119,7 @@ def needed(u: UOp) -> tuple[UOp, ...] | list[UOp]:
     """The nodes to simplify before u: its sources, or the atoms of a sum."""
     if not is_sum(u):
         return u.src
-    return [a for m in affine.form(u)[1] for a in affine.factors(m) if a is not u]
+    return [a for m in affine.form(u)[1] for a in monomials.factors(m) if a is not u]
 
 
 def _remade(u: UOp) -> UOp:
@@ -148,7 +148,7 @@ def _collected(u: UOp) -> UOp:
 
 def _term(m: UOp, k: int) -> UOp:
     out = affine.const(k)
-    for a in affine.factors(m):
+    for a in monomials.factors(m):
         out = combine(Ops.MUL, (out, simplify(a)))
     return out
 
@@ -160,7 +160,7 @@ def _selected(addends: list[UOp]) -> UOp:
     p.where(x, 0) + p.where(0, z) → p.where(x, z)
     """
     constant = 0
-    terms: affine.Terms = {}
+    terms: monomials.Terms = {}
     for v in addends:
         if is_partial(v):
             return functools.reduce(lambda a, b: combine(Ops.ADD, (a, b)), addends)

@@ -21,8 +21,9 @@ from typing import Any
 from uopc.ir.core import shapes, walk
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
-from uopc.ir.index.affine import Form, Terms, is_const
+from uopc.ir.index import affine, monomials
+from uopc.ir.index.affine import Form, is_const
+from uopc.ir.index.monomials import Terms
 from uopc.ir.symbolic.fixpoint import is_sum, needed, simplify
 
 # Larger graphs stay in normal form: the nodes of every candidate are counted.
@@ -173,7 +174,7 @@ class _Writer:
         """Yield the same sum in other terms."""
         for m, f in terms.items():
             if m.op is Ops.FLOORMOD and _is_division(m):  # −(e % n) = −e % −n
-                negated = affine.node(
+                negated = monomials.node(
                     m.op, affine.scaled(m.src[0], -1), affine.const(-m.src[1].arg)
                 )
                 rest = {w: k for w, k in terms.items() if w is not m}
@@ -218,14 +219,14 @@ class _Writer:
                 continue
             atoms.remove(a)
             if atoms:
-                group[affine.product(atoms)] = f
+                group[monomials.product(atoms)] = f
             else:
                 inner = f
         return self._product((constant, rest), (inner, group), self.short[a], 1)
 
     def _product(self, rest: Form, inner: Form, factor: UOp, sign: int) -> _RewrittenSum:
         """rest + sign·inner·factor, the product as one term."""
-        product = affine.node(Ops.MUL, self._written(*inner), factor)
+        product = monomials.node(Ops.MUL, self._written(*inner), factor)
         self.short[product] = product
         return _RewrittenSum((rest[0], rest[1] | {product: sign}), product, inner)
 
@@ -234,13 +235,13 @@ class _Writer:
         (constant, terms), old = candidate.form, candidate.product
         if old is None:
             return constant, terms
-        product = affine.node(Ops.MUL, self.sum(*candidate.inner), old.src[1])
+        product = monomials.node(Ops.MUL, self.sum(*candidate.inner), old.src[1])
         self.short[product] = product
         return constant, {product if m is old else m: f for m, f in terms.items()}
 
     def _atoms(self, m: UOp) -> list[UOp]:
         """The factors of a monomial; a written node is one factor."""
-        return [m] if m in self.short else affine.factors(m)
+        return [m] if m in self.short else monomials.factors(m)
 
     def _shared_atoms(self, terms: Terms) -> list[UOp]:
         """The atoms of more than one monomial."""
@@ -274,7 +275,7 @@ class _Writer:
     def _plain(self, constant: int, terms: Terms, minus: Op) -> UOp:
         if not terms:
             return affine.const(constant)
-        ordered = sorted(terms, key=affine.term_order)
+        ordered = sorted(terms, key=monomials.term_order)
         added = [m for m in ordered if terms[m] > 0 or (minus is Ops.ADD and terms[m] < -1)]
         addends = [self._term(m, terms[m]) for m in added]
         if not added and constant:
@@ -288,26 +289,26 @@ class _Writer:
         out = _fold_operands(Ops.ADD, addends)
         for m in ordered:
             if m not in added:
-                out = affine.node(Ops.SUB, out, self._term(m, -terms[m]))
-        return affine.node(Ops.ADD, out, affine.const(constant)) if constant else out
+                out = monomials.node(Ops.SUB, out, self._term(m, -terms[m]))
+        return monomials.node(Ops.ADD, out, affine.const(constant)) if constant else out
 
     def _term(self, m: UOp, k: int) -> UOp:
         made = self.short.get(m)
         if made is None and m.op is Ops.MUL:
-            made = _fold_operands(Ops.MUL, [self.short[a] for a in affine.factors(m)])
+            made = _fold_operands(Ops.MUL, [self.short[a] for a in monomials.factors(m)])
         elif made is None:
             made = self._divided(m)
-        return made if k == 1 else affine.node(Ops.MUL, made, affine.const(k))
+        return made if k == 1 else monomials.node(Ops.MUL, made, affine.const(k))
 
     # ------------------------------------------------------------ quotients and remainders
     def _divided(self, u: UOp) -> UOp:
         """e // n or −e // −n; e % n."""
         (constant, terms), n = affine.form(u.src[0]), u.src[1].arg
-        made = affine.node(u.op, self.sum(constant, terms), affine.const(n))
+        made = monomials.node(u.op, self.sum(constant, terms), affine.const(n))
         if u.op is not Ops.FLOORDIV:
             return made
         other = self.sum(-constant, _scaled(terms, -1))
-        return self.cheapest((made, affine.node(u.op, other, affine.const(-n))))
+        return self.cheapest((made, monomials.node(u.op, other, affine.const(-n))))
 
     # ------------------------------------------------------------ comparisons
     def _comparisons(self, u: UOp) -> Iterator[UOp]:
@@ -354,7 +355,7 @@ def _value(u: UOp) -> UOp:
 def _fold_operands(op: Op, operands: list[UOp]) -> UOp:
     out = operands[0]
     for v in operands[1:]:
-        out = affine.node(op, out, v)
+        out = monomials.node(op, out, v)
     return out
 
 
@@ -379,7 +380,7 @@ def _absorbed(constant: int, terms: Terms, q: UOp, k: int) -> Iterator[Form]:
             continue
         wider = dict(inside)
         affine.accumulate(wider, moved, n.arg)
-        quotient = affine.node(Ops.FLOORDIV, affine.build(c + n.arg * j, wider), n)
+        quotient = monomials.node(Ops.FLOORDIV, affine.build(c + n.arg * j, wider), n)
         rest = {m: f for m, f in terms.items() if m not in moved and m is not q}
         yield constant - k * j, rest | {quotient: k}
 
@@ -392,5 +393,5 @@ def _in_quotients(terms: Terms, limit: int, n: int) -> Iterator[tuple[Terms, int
         return
     for sign, c, end in (1, -limit, 0), (-1, limit - 1, 1):
         e = affine.build(c % n, _scaled(rest, sign))
-        quotient = affine.node(Ops.FLOORDIV, e, affine.const(n))
+        quotient = monomials.node(Ops.FLOORDIV, e, affine.const(n))
         yield whole | {quotient: sign}, end - sign * (c // n)

@@ -30,7 +30,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
-from uopc.ir.index import affine
+from uopc.ir.index import affine, monomials
 from uopc.ir.index.affine import Constraints
 from uopc.ir.index.dims import dim_uop
 from uopc.ir.nest.accesses import Access
@@ -154,7 +154,7 @@ def _checked(a: Access, given: UOp | None, around: frozenset[UOp]) -> Iterator[C
     condition = conditions.join(Ops.AND, [g for g in (given, a.gate) if g is not None])
     if condition is not None:
         condition = simplify.simplify(_as_arithmetic(condition))
-    loops = tuple(sorted(around, key=affine.term_order))
+    loops = tuple(sorted(around, key=monomials.term_order))
     lanes = a.node.dtype.lanes
     for x, size in zip(a.index, dims):
         if len(a.index) == 1 and lanes > a.node.src[1].dtype.lanes:  # neighbours from x on
@@ -239,9 +239,9 @@ def _cases(x: UOp, loops: Sequence[UOp], constraints: Constraints) -> list[Const
     length from the others."""
     ends = [simplify.simplify(r.src[0]) for r in loops]
     sums = [u for u in (x, *ends, *constraints) if u.dtype is dtypes.index]
-    numbers = {m for u in sums for m in affine.form(u)[1] if affine.is_condition(m)}
+    numbers = {m for u in sums for m in affine.form(u)[1] if monomials.is_condition(m)}
     found = [constraints]
-    for m in sorted(numbers, key=affine.term_order)[:_MOST_CONDITIONS]:
+    for m in sorted(numbers, key=monomials.term_order)[:_MOST_CONDITIONS]:
         conditions_of = (conditions.negation(m.src[0]), m.src[0])
         found = [
             {**conditions.constraints_of([condition], known), m: (value, value)}

@@ -13,7 +13,7 @@ from uopc import UOp, dtypes
 from uopc.errors import Error, Unsupported, UserError
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, SizesDiffer
-from uopc.ir.index import affine
+from uopc.ir.index import affine, monomials
 from uopc.ir.index.dims import maximum, minimum, plus, uop_dim
 from uopc.onnx.node import MOST_PARTS, Decides, Node, dims, few, fixed
 from uopc.onnx.registry import op
@@ -157,7 +157,7 @@ def _counted_steps(n: Node, made: list[Any]) -> Dim | None:
             return None
     if not has_symbols(going):
         return None
-    conditions = affine.factors(as_size(going.reshape(-1)[0]))
+    conditions = monomials.factors(as_size(going.reshape(-1)[0]))
     limits = [end for c in conditions if (end := _first_false(c, k)) is not None]
     return plus(functools.reduce(minimum, limits), 1) if len(limits) == len(conditions) else None
 
@@ -170,7 +170,7 @@ def _is_counter(v: Any) -> bool:
 def _first_false(condition: UOp, k: UOp) -> Dim | None:
     """The least k from 0 on for which a condition is False, if it is True below: for E - s*k > 0
     that is E / s, rounded up. None for other conditions."""
-    if not affine.is_condition(condition) or condition.src[0].op is not Ops.CMPLT:
+    if not monomials.is_condition(condition) or condition.src[0].op is not Ops.CMPLT:
         return None
     a, b = condition.src[0].src
     gap = affine.sub(b, a)

@@ -16,7 +16,7 @@ from uopc.ir.core.intervals import Interval
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import awaited, before_effects, storage_root
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.index import affine, monomials
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.loops import by_axis
 from uopc.ir.nest.nest import nest_of
@@ -88,7 +88,7 @@ def _is_scattered(target: Access) -> bool:
     return any(
         f.op not in (Ops.RANGE, Ops.VARIABLE, Ops.CONST, Ops.SPECIAL, Ops.LANES)
         and not _is_of_sizes(f)
-        for m in target.form[1] for f in affine.factors(m)
+        for m in target.form[1] for f in monomials.factors(m)
     )  # fmt: skip
 
 
@@ -102,12 +102,13 @@ def _never_meet(target: Access, access: Access, r: UOp) -> bool:
     and the entire range of r is below all longer steps. Loops around r are fixed."""
     (first, one), (second, two) = target.form, access.form
     # A value that was read, or a quotient, may depend on r too: its bounds are what counts.
-    moving = [m for m in one if r in affine.factors(m)]
-    if len(moving) != 1 or moving != [m for m in two if r in affine.factors(m)]:
+    moving = [m for m in one if r in monomials.factors(m)]
+    if len(moving) != 1 or moving != [m for m in two if r in monomials.factors(m)]:
         return False
     m, k = moving[0], one[moving[0]]
-    others = [x for x in affine.factors(m) if x is not r]
-    if k != two[m] or len(others) + 1 != len(affine.factors(m)) or any(map(ranges.ranges, others)):
+    factors = monomials.factors(m)
+    others = [x for x in factors if x is not r]
+    if k != two[m] or len(others) + 1 != len(factors) or any(map(ranges.ranges, others)):
         return False
     still = {x for x, f in one.items() if two.get(x) == f and _stands_still(x, r)} | {m}
     inside = [{x: f for x, f in terms.items() if x not in still} for terms in (one, two)]
@@ -124,7 +125,7 @@ def _never_meet(target: Access, access: Access, r: UOp) -> bool:
             span = max(high - begin, end - low)
         if most < abs(k) and (not wide or span < wide):
             return True
-    step = affine.scaled(affine.product(others) if others else affine.const(1), abs(k))
+    step = affine.scaled(monomials.product(others) if others else affine.const(1), abs(k))
     rests = [affine.build(first, inside[0]), affine.build(second, inside[1])]
     low = min([bounds.bounds(x)[0] for x in rests])
     if low == -math.inf:

@@ -118,7 +118,8 @@ def _free_shrinkage(axis: int, along: FreeAxis) -> float:
     """The scale of an axis of free size, at most 1. UserError if it is a quotient of sizes."""
     if not isinstance(along.wide, int):
         raise UserError(f"resize: antialias needs a number as the scale of axis {axis}")
-    return min(along.wide / along.narrow, 1.0)
+    scale: float = along.wide / along.narrow
+    return min(scale, 1.0)
 
 
 # ---------------------------------------------------------------- arguments

@@ -21,7 +21,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import content
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.tensor_cores import tile_of
-from uopc.ir.index import affine, compare, values
+from uopc.ir.index import affine, compare, monomials, values
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.contractions import PRODUCTS, term
 from uopc.ir.nest.nest import nest_of
@@ -142,7 +142,7 @@ def windows(value: UOp) -> list[UOp]:
     return [q for f in found for q in f if any(m.arg.kind in _REDUCED for m in f)]
 
 
-def _sums(value: UOp) -> list[affine.Terms]:
+def _sums(value: UOp) -> list[monomials.Terms]:
     """The terms of each index of a value, then the terms of each sum inside of an index."""
     order = walk.toposort(value)
     indices = [Access(u).flat for u in order if u.op is Ops.INDEX]
@@ -150,7 +150,7 @@ def _sums(value: UOp) -> list[affine.Terms]:
     return [affine.form(u)[1] for u in (*indices, *sums)]
 
 
-def _stride(sums: list[affine.Terms], q: UOp) -> int:
+def _stride(sums: list[monomials.Terms], q: UOp) -> int:
     """The growth of an index per iteration of a loop, in elements. If no index is affine in the
     loop, the growth of a sum inside of an index; 0 if there is no such sum."""
     return next((stride for terms in sums if (stride := terms.get(q, 0)) > 0), 0)
