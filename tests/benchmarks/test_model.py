@@ -3,6 +3,7 @@ the products of int8 ones as integers, so that the comparison is one of integers
 
 from __future__ import annotations
 
+import platform
 import shutil
 import sys
 from collections import Counter
@@ -16,6 +17,7 @@ import pytest
 import uopc.onnx
 from tests import ROOT
 from uopc import dtypes
+from uopc.backends import detect
 
 sys.path.append(str(ROOT / "benchmarks"))
 import model_files
@@ -44,6 +46,14 @@ def few_words() -> Workload:
     return models.transformer(1, 8, 48, 4, int8=True)
 
 
+def peer_tolerance(w: Workload) -> float:
+    """The tolerance of ONNX Runtime's bytes: on x86 without VNNI it adds their products in 16 bits,
+    which saturate."""
+    machine = detect.host()
+    exact = machine.has("avx512vnni") or machine.has("avxvnni")
+    return w.tolerance if exact or platform.machine() not in ("x86_64", "AMD64") else 0.5
+
+
 def test_bytes_are_the_nearest_of_each_channel() -> None:
     w = np.random.default_rng(0).standard_normal((5, 4, 3, 3), np.float32)
     made = models.as_bytes(w, 0)
@@ -64,7 +74,7 @@ def test_uopc_and_onnxruntime_agree(make: Any) -> None:
     loaded = uopc.onnx.load(model, threads=1)
     assert error_of(w, expected, loaded(*w.inputs)) <= w.tolerance
     pytest.importorskip("onnxruntime")
-    assert error_of(w, expected, PEERS["onnxruntime"](1).prepare(w)()) <= w.tolerance
+    assert error_of(w, expected, PEERS["onnxruntime"](1).prepare(w)()) <= peer_tolerance(w)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +148,8 @@ def test_files_in_fresh_processes() -> None:
     model = onnx_graph.model(w)
     found = model_files.measure(model, w.inputs, 1, 3, 0.0, lambda got: error_of(w, expected, got))
     assert found.keys() == model_files.COLUMNS.keys()
-    for row in found.values():
-        assert row["difference"] <= w.tolerance
+    for name, row in found.items():
+        most = peer_tolerance(w) if name == "onnxruntime" else w.tolerance
+        assert row["difference"] <= most
         assert row["peak"] >= row["own"] > 0 and row["load"] > 0
     assert model_files.line("few", found).count("|") == model_files.HEAD.splitlines()[1].count("|")
