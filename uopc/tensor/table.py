@@ -511,8 +511,8 @@ ROUTINES: Final = (
         " see something. `scale` is 1 / sqrt(size) by default, and `cap` bounds scores: cap ·"
         " tanh(scores / cap). In the dtype that all promote to. UserError for shapes that do not"
         " fit. (A. Vaswani and others, 2017; J. Ainslie and others, 2023.)",
-        ("[[[0.0, 0.0]], [[9.0, 0.0]]]", "np.array([[[1.0, 0], [0, 1]]]), np.array([[[2.0], [4]]])",
-         "array([[[3.        ]],\n\n       [[2.00343914]]])")),
+        ("[[[0.0, 0.0], [9.0, 0.0]]]", "np.array([[[1.0, 0], [0, 1]]]), np.array([[[2.0], [4]]])",
+         "array([[[3.        ],\n        [2.00343914]]])")),
     # ------------------------------------------------ matrices
     Routine(la.cholesky,
         "The lower triangles L of x = L·Lᵀ, or with `upper` the upper ones of x = Uᵀ·U; x has shape"

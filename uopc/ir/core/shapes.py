@@ -51,7 +51,7 @@ class SizesDiffer(UserError):
     """Raised where sizes must be equal, and are not. `pairs` has these sizes, if a size is
     symbolic, so that a caller may require that they are equal at each call."""
 
-    def __init__(self, text: str, pairs: Iterable[tuple[Dim, Dim]]) -> None:
+    def __init__(self, text: str, pairs: Iterable[tuple[Dim, Dim]] = ()) -> None:
         super().__init__(text)
         found = list(pairs)
         both = [isinstance(d, int) and isinstance(e, int) for d, e in found]
