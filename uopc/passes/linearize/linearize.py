@@ -1,7 +1,7 @@
 """Put a kernel in execution order: RANGE … END is a loop, IF … ENDIF a branch, CARRY a register.
 
 Before (vector)                            After (linear)
-  %1 = param "" slot=0 : f32[1]              linear name=r_8 opts=() {
+  %1 = param "" slot=0 : f32[1]              linear name=r_8 opts=() units=(vmaskmov,) {
   %2 = param "" slot=1 : f32[8]                %1 = param "" slot=0 : f32[1]
   %3 = range 8 axis=1 kind=reduce : index      %2 = const 0 : index
   %4 = load %2[%3] : f32                       %3 = index %1, 0 : f32
