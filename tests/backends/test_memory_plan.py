@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import uopc
@@ -71,6 +71,8 @@ T, B = uopc.variable("t", 3, 1 << 31), uopc.variable("b", -4, 9)
 
 
 HALF = affine.floordiv(affine.plus(T, 1), affine.const(2))
+# -HALF, and numbers from -17 to -1
+DOWN, FEW = [affine.floordiv(affine.scaled(v, -1), affine.const(n)) for v, n in ((T, 2), (M, 3))]
 
 
 def least(a, b):
@@ -90,6 +92,10 @@ SIZES = [
     least(N, affine.const(16)), greatest(affine.plus(B, 2), affine.const(0)),
     affine.sub(greatest(N, T), least(N, T)),
     affine.mul(least(HALF, M), N),
+    # products that are never negative of factors that are
+    affine.mul(affine.mul(FEW, FEW), T), affine.mul(affine.mul(DOWN, FEW), T),
+    affine.mul(affine.floordiv(affine.scaled(T, -1), M), affine.mul(FEW, M)),
+    affine.scaled(affine.mul(DOWN, N), -1), affine.add(affine.mul(B, HALF), affine.scaled(T, 4)),
 ]  # fmt: skip
 VALUES = st.fixed_dictionaries({
     "n": st.one_of(st.integers(0, 300), st.integers(0, 1 << 40)), "m": st.integers(1, 50),
@@ -108,6 +114,7 @@ def most_of(bound, values):
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(size=st.sampled_from(SIZES), values=VALUES, k=st.integers(1, 9))
+@example(size=SIZES[-1], values={"n": 0, "m": 1, "t": 4, "b": -4}, k=1)
 def test_a_polynomial_bounds_a_size(size, values, k):
     bound = polynomials.at_most(affine.scaled(size, k))
     assert value(size, values) * k <= most_of(bound, values)
@@ -118,6 +125,13 @@ def test_a_size_without_quotients_is_its_own_bound(size):
     assert value(polynomials.expression(polynomials.at_most(size)), {
         "n": 1000, "m": 7, "t": 41, "b": 3,
     }) == value(size, {"n": 1000, "m": 7, "t": 41, "b": 3})  # fmt: skip
+
+
+def test_a_quotient_rounded_up_has_one_bound():
+    """Sizes of (t + 1) // 2 and of -(-t // 2) take the same memory."""
+    for more in (affine.const(1), N, affine.mul(N, M), affine.mul(N, HALF)):
+        up, down = affine.mul(HALF, more), affine.scaled(affine.mul(DOWN, more), -1)
+        assert polynomials.at_most(up) == polynomials.at_most(down)
 
 
 @st.composite

@@ -53,6 +53,7 @@ def at_most(size: Dim) -> Polynomial:
     scale, terms = affine.form(dim_uop(size))
     found = constant(scale)
     for monomial, k in terms.items():
+        monomial, k = _turned(monomial, k)
         found = plus(found, _scaled(_most(monomial) if k > 0 else _least(monomial), k))
     return found
 
@@ -107,10 +108,24 @@ def _is_never_negative(u: UOp) -> bool:
     return bool(bounds.bounds(u)[0] >= 0)
 
 
+def _turned(monomial: UOp, k: int) -> tuple[UOp, int]:
+    """The same multiple of a product without quotients that are never positive, as such factors
+    have no bound:  -a // n  →  -((a + n - 1) // n)."""
+    atoms = []
+    for u in monomials.factors(monomial):
+        if u.op is Ops.FLOORDIV and bounds.bounds(u)[1] <= 0 < bounds.bounds(u.src[1])[0]:
+            a, n = u.src
+            u = monomials.node(Ops.FLOORDIV, affine.sub(affine.plus(n, -1), a), n)
+            k = -k
+        atoms.append(u)
+    return monomials.product(atoms), k
+
+
 def _most(monomial: UOp) -> Polynomial:
-    """A bound of a product of atoms."""
+    """A bound of a product of atoms: of atoms that are never negative, the product of bounds."""
     atoms = monomials.factors(monomial)
-    if not all([a.op is Ops.VARIABLE or _is_never_negative(a) for a in atoms]):
+    is_known = all([a.op is Ops.VARIABLE and not a.arg.computed for a in atoms])
+    if not is_known and not all(map(_is_never_negative, atoms)):
         return _itself(monomial)
     return functools.reduce(_product, map(_most_of_atom, atoms))
 
@@ -159,10 +174,11 @@ def _is_computed(u: UOp) -> bool:
 
 
 def _itself(u: UOp) -> Polynomial:
-    """A bound of an index that becomes a monomial."""
+    """A bound of an index that becomes one atom. A product is no monomial as it is: variables in
+    monomials count from their least values on."""
     low, high = bounds.bounds(u)
     if _is_computed(u):
         return constant(max(high, 0))
-    if low >= 0:
+    if low >= 0 and u.op is not Ops.MUL:
         return {u: Fraction(1)}
-    return {affine.maximum(u, affine.const(0)): Fraction(1)}
+    return {monomials.node(Ops.MAX, u, affine.const(0)): Fraction(1)}
