@@ -163,6 +163,16 @@ def test_quotient_and_remainder_go_back_together(pair: Pair, n: int) -> None:
         assert value(written, at) == value(a, at)
 
 
+def test_remainders_by_negative_numbers_go_back_together() -> None:
+    """A written e % -n, as in short forms, with -n·((e // -n) % d) is e % (-n·d)."""
+    for f, g, n, d in itertools.product((1, 2, 3, 4), (0, 1, 3), (2, 3, 4, 6), (2, 3)):
+        e, divisor = affine.plus(affine.scaled(A, f), g), affine.const(-n)
+        of_quotient = affine.floormod(affine.floordiv(e, divisor), affine.const(d))
+        both = affine.add(node(Ops.FLOORMOD, e, divisor), affine.scaled(of_quotient, -n))
+        for at in places([A], random.Random(f), 6):
+            assert value(both, at) == value(e, at) % (-n * d), render(both)
+
+
 # ---------------------------------------------------------------- each split of divmod
 def _parse(text: str) -> UOp:
     class Wrapped:

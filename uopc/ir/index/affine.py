@@ -629,7 +629,7 @@ def _put_back(m: UOp, k: int, terms: Terms) -> Form:
     for w in near:
         d = _positive_divisor(w)
         if w.op is Ops.FLOORMOD and d and _by_const(quotient, d)[1] is w:
-            merged = _by_const(e, n.arg * d)[1]
+            merged = floormod(e, const(n.arg * d))  # n may be negative
             return _exchange(terms, {m: k, w: step}, 0, merged, k)
     return 0, {}
 
