@@ -197,6 +197,16 @@ def test_symbolic_lengths():
         same(got[4], seen.sum(-1) / (kind == 2).sum(-1), 1e-12)
 
 
+def test_three_free_sizes():
+    """Intermediate values with two axes of -(-size // 2) elements lie apart."""
+    x = uopc.param("x", [uopc.variable(name, 1, 4096) for name in "bnm"], dtypes.int32)
+    f = uopc.compile(x[:, None].max_pool(2, 2, ceil_mode=True).cumsum(2).cumsum(2).cumsum(2))
+    for sizes in ((1, 7, 9), (2, 40, 31), (3, 50, 64)):
+        a = values(sizes, "i4")[:, None]
+        pooled = windows(a, [2, 2], [2, 2], [(0, 0)] * 2, [1, 1], a.min(), True)[0].max((-2, -1))
+        same(f(a[:, 0]), pooled.cumsum(2).cumsum(2).cumsum(2).astype("i4"))
+
+
 IMAGE, WEIGHT = uopc.param("x", (1, 4, 8)), uopc.param("w", (4, 3, 3))
 
 
