@@ -64,8 +64,8 @@ def register_tile(
                 each = _cover(r, c, high, vectors, lanes, machine, vectors_in_l1)
                 cost += each * (rows * columns / (math.prod(size) * len(sizes)))
             best = min(best, (edges * cost, high * vectors, high))
-    cycles, size, high = best
-    return high, size // high, cycles
+    cycles, sums, high = best
+    return high, sums // high, cycles
 
 
 def _sizes(rows: int | None, columns: int | None) -> list[tuple[int, int]]:
