@@ -314,7 +314,8 @@ DEFECTS: Final = (
     ),
     Defect(
         "lines fetched at their distance", "uopc/backends/llvm/statements.py",
-        "there = e.element(here, t, ahead)", "there = here",
+        "there = e.element(e.address(load.src[0]).removeprefix(\"ptr \"), t, ahead)",
+        "there = e.address(load.src[0]).removeprefix(\"ptr \")",
         ("passes/optimize/schedule/test_quantised.py",),
     ),
     Defect(

@@ -221,6 +221,7 @@ MORE: dict[str, tuple[Any, ...]] = {
     "percentile": (50,), "nanquantile": (0.5,), "nanpercentile": (50,), "bincount": (None, 3),
     "argpartition": (1,), "delete": (0,), "digitize": ([0, 1],), "insert": (0, 5),
     "partition": (1,), "polyfit": (np.array([1, 0, 1]), 1), "rollaxis": (1,),
+    "rotary": (np.ones((2, 1)), np.zeros((2, 1))),
 }  # fmt: skip
 VECTORS = (
     "bincount", "compress", "convolve", "correlate", "cross", "cumulative_prod", "cumulative_sum",
@@ -250,6 +251,7 @@ def called(name: str, x: Any) -> Any:
 @pytest.mark.parametrize("name", OVERLOADED)
 def test_functions_give_what_the_stubs_say(name: str) -> None:
     values = np.array([[1, 0], [0, 1]]) if name not in VECTORS else np.array([1, 0, 1])
+    values = values[None] if name == "attention" else values
     array, uop = unp.asarray(values), uopc.constant(values)
     assert type(called(name, array)) is Array
     assert type(called(name, uop)) is uopc.UOp

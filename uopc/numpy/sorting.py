@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from uopc.errors import UserError
+from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, checks, fold, movement, operands
 from uopc.ir.builder.movement import normal_axis
 from uopc.ir.core import dtypes, shapes
@@ -171,10 +171,15 @@ def _found(
     who: str, values: tuple[Any, ...], known: Callable[..., Any], graph: Callable[..., Any]
 ) -> list[Any]:
     """The results of a function: of NumPy's, if all values are known, else of the function of
-    UOps."""
+    UOps. UserError where NumPy refuses values."""
     if not any([v.is_unknown if isinstance(v, Array) else isinstance(v, UOp) for v in values]):
         given = [v.value(who) if isinstance(v, Array) else np.asarray(v) for v in values]
-        return [Array(operands.constant(np.asarray(a))) for a in known(*given)]
+        try:
+            return [Array(operands.constant(np.asarray(a))) for a in known(*given)]
+        except (ValueError, IndexError) as error:
+            raise UserError(f"{who}: {error}") from None
+        except TypeError as error:
+            raise UserTypeError(f"{who}: {error}") from None
     made = same_kind(list(graph(*[uop_of(v, who) for v in values])), values)
     return list(made)
 

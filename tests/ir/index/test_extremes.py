@@ -50,6 +50,8 @@ def test_the_rules_hold_for_all_integers() -> None:
     (N + M - dims.minimum(N, M), dims.maximum(M, N)),
     (dims.minimum(N + 3, M + 3), dims.minimum(M, N) + 3),
     (dims.maximum(N, 1) + dims.minimum(N, 1), N + 1),
+    (dims.minimum(N, M) - dims.minimum(dims.minimum(N, M), 3),
+     dims.maximum(dims.minimum(N, M), 3) - 3),
 ])  # fmt: skip
 def test_equal_sizes_have_one_form(one: Dim, other: Dim) -> None:
     assert one is other

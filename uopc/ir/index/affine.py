@@ -318,10 +318,10 @@ def _exchange_least(terms: Terms) -> Form:
     """
     constant = 0
     for m in [m for m in terms if m.op is Ops.MIN]:
-        k, after = terms[m], dict(terms)
+        k, after = terms.get(m, 0), dict(terms)  # 0 after another exchange took m out, too
         (c, s), (d, t) = form(m.src[0]), form(m.src[1])
         greatest = form(_extreme(Ops.MAX, *m.src))
-        del after[m]
+        after.pop(m, None)
         for part, factor in ((s, k), (t, k), (greatest[1], -k)):
             accumulate(after, part, factor)
         if len(after) < len(terms):
