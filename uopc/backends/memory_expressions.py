@@ -51,7 +51,17 @@ def _stacked(blocks: Sequence[Lifetime], base: int) -> tuple[list[Dim], Dim]:
         offsets[i] = uop_dim(polynomials.expression(begin, block.alignment))
         ends[i] = polynomials.plus(begin, block.bound)
         placed.add(i)
-    return offsets, uop_dim(polynomials.expression(polynomials.whole(polynomials.greatest(ends))))
+    reach = [_with_an_element(end, b) for end, b in zip(ends, blocks)]
+    return offsets, uop_dim(polynomials.expression(polynomials.whole(polynomials.greatest(reach))))
+
+
+def _with_an_element(end: Polynomial, block: Lifetime) -> Polynomial:
+    """The end of a block, behind which a line follows if the block may be empty: where a guard does
+    not hold, a kernel may read the first element in vain."""
+    assert block.bound is not None
+    if block.bound.get(ONE, Fraction(0)) > 0:
+        return end
+    return polynomials.plus(end, polynomials.constant(memory_plan.ALIGNMENT))
 
 
 def _at_multiple(p: Polynomial, alignment: int) -> Polynomial:
