@@ -167,9 +167,14 @@ class Scheduler:
         for q in [] if rest is None or rest.arg.kind == "lane" else self.cases(rest):
             if (length := length_of(q)) is not None:
                 self.attempt("VECTOR", q, length)
-            elif is_free(q) and self.attempt("PADTO", q, lanes):
+            elif is_free(q) and self._can_mask() and self.attempt("PADTO", q, lanes):
                 self.attempt("VECTOR", self.outer(q), lanes)
         return outer
+
+    def _can_mask(self) -> bool:
+        """True if the machine skips lanes of all accesses. Else a lane is read alone, before a rest
+        that may be empty."""
+        return all([self.target.masks(8 * a.itemsize) for a in self.nest.accesses])
 
     def cases(self, r: UOp) -> list[UOp]:
         """The loops of known length that replace a thread's chunk of two lengths, of which one
