@@ -11,7 +11,7 @@ from uopc.cost.machine import machine_of
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.ir.nest.loops import is_free, length_of, longest_of
+from uopc.ir.nest.loops import length_of, longest_of
 from uopc.ir.nest.nest import Nest, nest_of
 from uopc.passes.analysis.lanes import fitting
 from uopc.passes.contract import Context
@@ -160,21 +160,13 @@ class Scheduler:
             self.widen(q, "UPCAST", fitting(n, length_of(q)))
 
     def vectorise(self, r: UOp | None, lanes: int) -> UOp | None:
-        """Put lanes on r, and a narrower vector on the rest, or a masked one if the rest is free;
-        return the range around lanes."""
+        """Put lanes on r, and a narrower vector on the rest; return the range around lanes."""
         outer = self.widen(r, "VECTOR", lanes)
         rest = self.part(r, 1)
         for q in [] if rest is None or rest.arg.kind == "lane" else self.cases(rest):
             if (length := length_of(q)) is not None:
                 self.attempt("VECTOR", q, length)
-            elif is_free(q) and self._can_mask() and self.attempt("PADTO", q, lanes):
-                self.attempt("VECTOR", self.outer(q), lanes)
         return outer
-
-    def _can_mask(self) -> bool:
-        """True if the machine skips lanes of all accesses. Else a lane is read alone, before a rest
-        that may be empty."""
-        return all([self.target.masks(8 * a.itemsize) for a in self.nest.accesses])
 
     def cases(self, r: UOp) -> list[UOp]:
         """The loops of known length that replace a thread's chunk of two lengths, of which one
