@@ -162,6 +162,10 @@ def _is_fixed(dims: Shape) -> bool:
     return all([isinstance(d, int) for d in dims])
 
 
+def _least(d: Dim) -> int:
+    return d if isinstance(d, int) else bounds.bounds(d)[0]
+
+
 def _counted(u: UOp) -> Conditions:
     """Require that a new dimension is not negative."""
     for d in shapes.shape(u):
@@ -174,7 +178,9 @@ def _reshape(u: UOp) -> Conditions:
     if _is_fixed(old) and _is_fixed(new):
         return
     axis = shapes.renamed_axis(old, new)
-    both = (shapes.size(old), shapes.size(new)) if axis is None else (old[axis], new[axis])
+    both = shapes.size(old), shapes.size(new)
+    if axis is not None and all([_least(d) > 0 for i, d in enumerate(new) if i != axis]):
+        both = old[axis], new[axis]  # the shorter text; arrays of no elements have one size
     yield _equal(u, f"reshape {show(old)} to {show(new)}", *both)
     yield from _counted(u)
 
