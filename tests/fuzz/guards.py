@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import mmap
+import os
+import traceback
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -98,3 +100,18 @@ def _plan(self: Artifact, request: Request, arrays: Mapping[str, Array]) -> Plan
     plan = _plan_for(self, request, arrays)
     constants = tuple([guarded(c, read_only=True) for c in plan.constants])
     return dataclasses.replace(plan, constants=constants)
+
+
+def passes_in_a_child(test: Callable[[], None]) -> None:
+    """Run a function in a process of its own, whose arrays are between guard pages. Whatever the
+    function raises ends that process, which must not go on with other tests."""
+    pid = os.fork()
+    if not pid:
+        try:
+            guard_programs()
+            test()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0

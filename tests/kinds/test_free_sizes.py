@@ -6,15 +6,11 @@ ends that process.
 
 from __future__ import annotations
 
-import os
-import traceback
-
 import numpy as np
 import pytest
 
 import uopc
-from tests.fuzz import guards
-from tests.fuzz.guards import guarded
+from tests.fuzz.guards import guarded, passes_in_a_child
 
 MOST = 100
 SIZES = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 33, 49, 72, 73, MOST)
@@ -122,22 +118,9 @@ def _agrees(graph, shape, expected, sizes):
         )
 
 
-def _passes_in_a_child(test):
-    pid = os.fork()
-    if not pid:
-        try:
-            guards.guard_programs()
-            test()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
-
-
 @pytest.mark.few(6)
 @pytest.mark.parametrize("name", CASES | FILLED)
 def test_a_free_size_gives_the_numbers_of_numpy(name):
     sizes = SIZES if name in CASES else SIZES[1:]
     sizes = [n for n in sizes if "image" not in name or n < 50]
-    _passes_in_a_child(lambda: _agrees(*(CASES | FILLED)[name], sizes))
+    passes_in_a_child(lambda: _agrees(*(CASES | FILLED)[name], sizes))

@@ -3,15 +3,11 @@ nothing outside is read. A child process runs each case, which ends where it rea
 
 from __future__ import annotations
 
-import os
-import traceback
-
 import numpy as np
 import pytest
 
 import uopc
-from tests.fuzz import guards
-from tests.fuzz.guards import guarded
+from tests.fuzz.guards import guarded, passes_in_a_child
 from uopc import Ops, dtypes
 from uopc.ir.interpret import interpreter
 
@@ -26,21 +22,6 @@ ARRAYS = {
     "i": np.arange(20, dtype=np.int32) - 5, "x": np.zeros(0, np.int64), "y": np.arange(1, 6),
     "z": np.arange(1, 13).reshape(3, 4), "t": np.arange(64),
 }  # fmt: skip
-
-
-def passes_in_a_child(test):
-    """Run a function in a process of its own, whose arrays are between guard pages. Whatever the
-    function raises ends that process, which must not go on with other tests."""
-    pid = os.fork()
-    if not pid:
-        try:
-            guards.guard_programs()
-            test()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
 
 
 def _inside(array, *index):
