@@ -16,7 +16,7 @@ from uopc.ir.core.intervals import Interval
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import awaited, before_effects, storage_root
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine, monomials
+from uopc.ir.index import affine, closed, monomials
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.loops import by_axis
 from uopc.ir.nest.nest import nest_of
@@ -87,14 +87,9 @@ def _is_scattered(target: Access) -> bool:
     of sizes is the same in all iterations, as a size is."""
     return any(
         f.op not in (Ops.RANGE, Ops.VARIABLE, Ops.CONST, Ops.SPECIAL, Ops.LANES)
-        and not _is_of_sizes(f)
+        and not closed.is_closed(f)
         for m in target.form[1] for f in monomials.factors(m)
     )  # fmt: skip
-
-
-def _is_of_sizes(f: UOp) -> bool:
-    """True for a value of variables alone."""
-    return not any([u.op in (Ops.RANGE, Ops.INDEX, Ops.SPECIAL) for u in walk.toposort(f)])
 
 
 def _never_meet(target: Access, access: Access, r: UOp) -> bool:

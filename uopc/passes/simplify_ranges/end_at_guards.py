@@ -14,7 +14,7 @@ from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.index import affine, closed
 from uopc.ir.nest.accesses import Access
 from uopc.passes.analysis.loops import make_range
 
@@ -44,6 +44,4 @@ def _end(u: UOp, r: UOp) -> UOp | None:
     if u.op is not Ops.CMPLT:
         return None
     end = affine.add(affine.sub(u.src[1], u.src[0]), r)  # r < end
-    nodes = walk.toposort(end)
-    is_size = any([v.op is Ops.VARIABLE for v in nodes])
-    return end if is_size and not any([v.op in (Ops.RANGE, Ops.INDEX) for v in nodes]) else None
+    return end if walk.variables(end) and closed.is_closed(end) else None
