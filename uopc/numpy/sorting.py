@@ -204,8 +204,11 @@ def flatnonzero(a: Any) -> Any:
         >>> np.asarray(unp.flatnonzero(unp.asarray([[0, 3], [0, 5]])))
         array([1, 3])
     """
-    flat = lambda u: compaction.nonzero(u.reshape(-1))  # noqa: E731
-    return _found("flatnonzero", (a,), lambda v: (np.flatnonzero(v),), flat)[0]
+
+    def graph(u: UOp) -> tuple[UOp, ...]:
+        return compaction.nonzero(u.reshape(-1))
+
+    return _found("flatnonzero", (a,), lambda v: (np.flatnonzero(v),), graph)[0]
 
 
 def argwhere(a: Any) -> Any:
@@ -216,8 +219,11 @@ def argwhere(a: Any) -> Any:
         array([[0, 1],
                [1, 1]])
     """
-    rows = lambda u: (movement.stack(*compaction.nonzero(u), axis=1),)  # noqa: E731
-    return _found("argwhere", (a,), lambda v: (np.argwhere(v),), rows)[0]
+
+    def graph(u: UOp) -> list[UOp]:
+        return [movement.stack(*compaction.nonzero(u), axis=1)]
+
+    return _found("argwhere", (a,), lambda v: (np.argwhere(v),), graph)[0]
 
 
 def compress(condition: Any, a: Any, axis: int | None = None) -> Any:

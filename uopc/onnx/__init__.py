@@ -18,7 +18,7 @@ from uopc.onnx.loaded import Loaded, load
 
 if TYPE_CHECKING:
     from uopc.onnx.reading import Graph, graph
-    from uopc.onnx.runtime import (  # noqa: F401
+    from uopc.onnx.runtime import (  # noqa: F401  names that `__getattr__` gives
         ExecutionMode,
         GraphOptimizationLevel,
         InferenceSession,

@@ -102,7 +102,7 @@ class FreeSizes:
             self._bounds[same or name] = least, most
             if least > most:
                 return False
-        return bool(facts)
+        return True
 
     def _fact(self, d: Dim, e: Dim) -> tuple[str, str | None, int, int] | None:
         """For d to be equal to e: a name, the name of an equal size, and bounds of both."""

@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import fold
 from uopc.ir.builder.leaves import located, split_dims
@@ -32,13 +35,7 @@ def alu(a: UOp, op: Op, *others: Operand) -> UOp:
     src = (a, *[as_uop(o, a.dtype.scalar, op.symbol or op.name) for o in others])
     if op is Ops.WHERE:
         return where(*src)
-    try:
-        return _checked(op, fold.combine(op, src))
-    except UserError:
-        agreed = _agreed(src)
-        if agreed is src:
-            raise
-        return _checked(op, fold.combine(op, agreed))
+    return _of_agreeing(op, functools.partial(fold.combine, op), src)
 
 
 def binary(op: Op, a: Operand, b: Operand) -> UOp:
@@ -52,13 +49,20 @@ def where(condition: UOp, a: Operand, b: Operand) -> UOp:
     x, y = paired(a, b, "where")
     if condition.dtype.scalar is not dtypes.bool_:
         raise UserTypeError(f"where: the condition must be bool, got {condition.dtype.name}")
+    return _of_agreeing(Ops.WHERE, lambda src: fold.select(*src), (condition, x, y))
+
+
+def _of_agreeing(
+    op: Op, make: Callable[[tuple[UOp, ...]], UOp], src: tuple[UOp, ...]
+) -> UOp:  # fmt: skip
+    """What `make` makes of operands, or of the operands in one shape if their shapes differ."""
     try:
-        return _checked(Ops.WHERE, fold.select(condition, x, y))
+        return _checked(op, make(src))
     except UserError:
-        agreed = _agreed((condition, x, y))
-        if agreed[1:] == (x, y) and agreed[0] is condition:
+        agreed = _agreed(src)
+        if agreed is src:
             raise
-        return _checked(Ops.WHERE, fold.select(*agreed))
+        return _checked(op, make(agreed))
 
 
 def _agreed(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
