@@ -55,7 +55,7 @@ def where(condition: UOp, a: Operand, b: Operand) -> UOp:
 def _of_agreeing(
     op: Op, make: Callable[[tuple[UOp, ...]], UOp], src: tuple[UOp, ...]
 ) -> UOp:  # fmt: skip
-    """What `make` makes of operands, or of the operands in one shape if their shapes differ."""
+    """The node that `make` makes of operands, or of these in one shape if their shapes differ."""
     try:
         return _checked(op, make(src))
     except UserError:
