@@ -21,6 +21,7 @@ COORDINATES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "tf_h
 SCALES: list[dict[str, Any]] = [
     {"scales": [2.0]},
     {"scales": [0.6]},
+    {"scales": [1.0]},
     {"sizes": [M]},
     {"sizes": [7]},
 ]
@@ -38,7 +39,18 @@ def test_a_free_axis_is_resized_as_a_fixed_one(how: dict[str, Any], coordinates:
         fixed = [{k: [m if v is M else v for v in to[k]] for k in to} for to in SCALES]
         same = [uopc.constant(x).resize(coordinates=coordinates, **how, **to) for to in fixed]
         for got, want in zip(f(x, m=m), uopc.compile(same)(), strict=True):
-            np.testing.assert_allclose(got, want, atol=1e-5)
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("how", [*NEAREST, *MEANS], ids=lambda how: "-".join(map(str, how.values())))
+def test_an_axis_that_keeps_its_size_keeps_its_elements(
+    how: dict[str, Any], coordinates: str
+) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 7)).astype("f4")
+    for to in ({"sizes": [7]}, {"sizes": [N]}, {"scales": [1.0]}):
+        f = uopc.compile(uopc.param("x", (2, N)).resize(coordinates=coordinates, **how, **to))
+        np.testing.assert_allclose(f(x), x, rtol=1e-6)
 
 
 def test_means_over_all_that_is_left_out() -> None:

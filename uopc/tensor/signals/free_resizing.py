@@ -113,9 +113,11 @@ def _place(a: FreeAxis, coordinates: str) -> tuple[UOp, UOp]:
         above = centre - wide
         alone = dim_uop(a.length) < 2
         return alu.where(alone, leaves.const(dtypes.index, 0), above), wide * 2
+    if coordinates == "tf_half_pixel_for_nn":  # an axis that keeps its size keeps its elements
+        kept = dim_uop(a.wide).eq(dim_uop(a.narrow))
+        return alu.where(kept, centre - wide, centre), wide * 2
     named = {
         "half_pixel": centre - wide,
-        "tf_half_pixel_for_nn": centre,
         "half_pixel_symmetric": centre - wide + a.size * wide - a.length * narrow,
     }
     if coordinates not in named:
