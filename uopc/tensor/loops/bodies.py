@@ -21,7 +21,8 @@ def closed(results: Sequence[UOp], arguments: Sequence[UOp]) -> tuple[UOp, list[
     """Return the FUNCTION of the results, and the values from outside that it needs. The first
     slots are the arguments in order, the others the values from outside. A value that does not
     depend on the arguments is computed once, outside."""
-    inside = set(arguments)
+    given = frozenset(arguments)
+    inside = set(given)
     # Bodies inside are closed, but may fill the same storage.
     nodes = calls.graph_order(results, calls.outside_bodies, inside.__contains__)
     for u in nodes:
@@ -30,7 +31,7 @@ def closed(results: Sequence[UOp], arguments: Sequence[UOp]) -> tuple[UOp, list[
             if u.op is Ops.CALL:
                 inside.update(_filled_storage(u))
     # A place is not passed to a body, but the values are that it is computed from.
-    computed = {u for u in nodes if u in inside and u not in arguments}
+    computed = {u for u in nodes if u in inside and u not in given}
     for u in reversed(nodes):
         if u in computed:
             more = [s for s in calls.outside_bodies(u) if s.dtype is dtypes.index]
