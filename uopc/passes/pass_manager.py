@@ -350,19 +350,20 @@ def kernel_costs(context: Context) -> Callable[[UOp, str], Cost]:
     from uopc.cost.machine import machine_of
     from uopc.cost.parts import Cost
     from uopc.ir.nest.describe import outline_of
+    from uopc.passes.share_kernels import skeleton
 
     names = [p.name for _, p in PIPELINE]
     passes = [p for _, p in PIPELINE[: names.index("optimize") + 1]]
     of_kernels = [p for p in passes if p.scope == "kernel"]
-    known: dict[UOp, Cost] = {}
+    known: dict[UOp, Cost] = {}  # of kernels that differ only in constants the cost of the first
 
     def of_kernel(kernel: UOp, own: Context) -> Cost:
-        if kernel not in known:
-            now = kernel
+        form = skeleton(list(walk.order(kernel)))[0]
+        if form not in known:
             for p in of_kernels:
-                now = p.run(now, own)
-            known[kernel] = cost_of(outline_of(now), machine_of(own.target))
-        return known[kernel]
+                kernel = p.run(kernel, own)
+            known[form] = cost_of(outline_of(kernel), machine_of(own.target))
+        return known[form]
 
     def predicted(program: UOp, after: str) -> Cost:
         own = dataclasses.replace(

@@ -86,8 +86,9 @@ def _in_addresses(order: list[UOp]) -> set[UOp]:
     return found
 
 
-def _skeleton(order: list[UOp], slot: int) -> tuple[UOp, Constants]:
-    """The kernel with a NUMBER, counted from `slot`, for each free use of a constant."""
+def skeleton(order: list[UOp], slot: int = 0) -> tuple[UOp, Constants]:
+    """The kernel, whose nodes are given sources first, with a NUMBER, counted from `slot`, for each
+    free use of a constant; the constants."""
     addresses = _in_addresses(order)
     loaded: set[UOp] = set()
     made: dict[UOp, UOp] = {}
@@ -109,7 +110,7 @@ def _skeleton(order: list[UOp], slot: int) -> tuple[UOp, Constants]:
     return made[order[-1]], tuple(taken)
 
 
-def _merged(skeleton: UOp, slot: int, members: dict[UOp, Constants]) -> Replacements:
+def _merged(form: UOp, slot: int, members: dict[UOp, Constants]) -> Replacements:
     """A use with the same constant in every kernel keeps it; uses that agree share an argument."""
     arguments: dict[Constants, int] = {}
     mapping: dict[UOp, UOp] = {}
@@ -122,7 +123,7 @@ def _merged(skeleton: UOp, slot: int, members: dict[UOp, Constants]) -> Replacem
             mapping[number] = intern(Ops.NUMBER, number.dtype, (), NumberArg(at))
     if not arguments or len(arguments) > MOST_NUMBERS:
         return {}
-    shared = rebuild.rebuild(skeleton, mapping)
+    shared = rebuild.rebuild(form, mapping)
     return {k: (shared, numbers) for k, numbers in zip(members, zip(*arguments))}
 
 
@@ -137,11 +138,11 @@ def _shared(calls: dict[UOp, int]) -> Replacements:
     for (_, slot), orders in sizes.items():
         alike: dict[UOp, dict[UOp, Constants]] = {}
         for order in orders if len(orders) > 1 else ():
-            skeleton, constants = _skeleton(order, slot)
-            alike.setdefault(skeleton, {})[order[-1]] = constants
-        for skeleton, members in alike.items():
+            form, constants = skeleton(order, slot)
+            alike.setdefault(form, {})[order[-1]] = constants
+        for form, members in alike.items():
             if len(members) > 1:
-                found |= _merged(skeleton, slot, members)
+                found |= _merged(form, slot, members)
     return found
 
 

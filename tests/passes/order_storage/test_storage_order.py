@@ -160,6 +160,20 @@ def test_the_choice_is_the_same_each_time() -> None:
     assert orders(graph) == orders(graph) and orders(graph)
 
 
+def scheduled_for(*scales: float) -> int:
+    """How many kernels are scheduled for products, each with a scale of its own."""
+    x = uopc.param("x", (16, 9))
+    for i, scale in enumerate(scales):
+        x = ((uopc.param(f"w{i}", (16, 16)) @ x) * scale + 0.5).contiguous()
+    return len(lower_only(x.max(1), threads=1).context.scheduled)
+
+
+def test_kernels_that_differ_in_constants_are_predicted_once() -> None:
+    """The shared kernel, which is called with the constants, is the only one more."""
+    alike = scheduled_for(*[2.5] * 6)
+    assert scheduled_for(*[2.5 + i for i in range(6)]) == alike + 1
+
+
 # ---------------------------------------------------------------- what has a choice
 def product() -> UOp:
     """A value that is cheaper transposed: nine columns, 64 rows."""
