@@ -43,7 +43,9 @@ def test_a_free_axis_is_resized_as_a_fixed_one(how: dict[str, Any], coordinates:
 
 
 @pytest.mark.parametrize("coordinates", COORDINATES)
-@pytest.mark.parametrize("how", [*NEAREST, *MEANS], ids=lambda how: "-".join(map(str, how.values())))
+@pytest.mark.parametrize(
+    "how", [*NEAREST, *MEANS], ids=lambda how: "-".join(map(str, how.values()))
+)
 def test_an_axis_that_keeps_its_size_keeps_its_elements(
     how: dict[str, Any], coordinates: str
 ) -> None:
