@@ -173,9 +173,21 @@ class Target:
         return "vmaskmov" if avx else ""
 
     @property
+    def is_arm(self) -> bool:
+        """True for ARM processors of 64 bits."""
+        return self.gpu is None and self.has("neon")
+
+    @property
+    def vector_conversion(self) -> str:
+        """The instruction that converts vectors of floats to integers, saturated and NaN to 0: of
+        ARM; empty if there is none."""
+        return "fcvtz" if self.is_arm else ""
+
+    @property
     def units(self) -> tuple[str, ...]:
         """The instructions for the emitter: LLVM ends the process if the machine lacks one."""
-        return tuple([name for name in (self.dot4, self.dot2, self.masked_moves) if name])
+        found = (self.dot4, self.dot2, self.masked_moves, self.vector_conversion)
+        return tuple([name for name in found if name])
 
     @property
     def has_tiles(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,61 @@ def test_dot_products_of_bytes_on_arm(level: str, signs: str, tmp_path: Path) ->
         folder=tmp_path)  # fmt: skip
     made = run(emulator, "-cpu", "max", "./test", folder=tmp_path)
     assert GOOD in made
+
+
+@pytest.mark.parametrize("name", ["float16", "float32", "float64"])
+def test_floats_become_integers_on_arm(name: str, tmp_path: Path) -> None:
+    """All kinds of NaN are 0, and numbers that no integer holds the nearest that one does."""
+    compiler, emulator = tools("aarch64")
+    words = np.random.default_rng(3).bytes(8 * 512)
+    signalling = {"float16": 0x7C01, "float32": 0x7F800001, "float64": 0x7FF0000000000001}[name]
+    edges = [0.0, -0.0, np.nan, np.inf, -np.inf, -0.5, 127.5, 255.0, 256.0, -129.0, 65535.0]
+    edges += [] if name == "float16" else [2.0**31, 2.0**32, -(2.0**31), 2.0**63, 2.0**64]
+    bits = np.array([signalling], f"u{np.dtype(name).itemsize}").view(name)
+    with np.errstate(over="ignore"):
+        x = np.concatenate([np.frombuffer(words, name), np.array(edges, name), bits, bits])
+    a = uopc.param("x", x.shape, x.dtype)
+    integers = [f"{sign}int{n}" for sign in ("", "u") for n in (8, 16, 32, 64)]
+    graph = [a.cast(t) for t in integers] + [a[-1:].cast(t) for t in integers]
+    uopc.export(graph, tmp_path / "f", target="aarch64", examples={"x": x})
+    run(compiler, "-std=c11", "-O1", *KINDS["static"][:1], "f.o", "-static", "-o", "test",
+        folder=tmp_path)  # fmt: skip
+    assert GOOD in run(emulator, "./test", folder=tmp_path)
+
+
+OBJDUMP = "aarch64-linux-gnu-objdump"
+
+
+@pytest.mark.skipif(shutil.which(OBJDUMP) is None, reason=f"{OBJDUMP} is not installed")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("sizes", [(512, 512, 512), (211, 307, 401), (5000, 64, 48)])
+@pytest.mark.few(3)
+def test_tiles_stay_in_the_registers_of_arm(
+    dtype: str, sizes: tuple[int, int, int], tmp_path: Path
+) -> None:
+    """LLVM loads the elements of all rows of a tile before it multiplies: they take registers."""
+    n, m, k = sizes
+    graph = uopc.param("a", (n, m), dtype) @ uopc.param("b", (m, k), dtype)
+    made = uopc.export(graph, tmp_path / "f", target="aarch64")
+    loop = inner_loop(run(OBJDUMP, "-d", "--no-show-raw-insn", made.files[-1].name,
+                          folder=tmp_path))  # fmt: skip
+    assert sum("fmla" in line for line in loop) >= 12
+    moved = [line for line in loop if line.startswith(("mov\tv", "str", "stp", "stur"))]
+    assert moved == []
+
+
+def inner_loop(listing: str) -> list[str]:
+    """The instructions of the innermost loop with the most multiply-adds."""
+    found = re.findall(r"^ +([0-9a-f]+):\t(\S+\s*.*)$", listing, re.M)
+    at = {place: i for i, (place, _) in enumerate(found)}
+    loops = []
+    for i, (_, text) in enumerate(found):
+        jump = re.match(r"(?:b\.\w+|cbnz|tbnz|b)\s.*?\b([0-9a-f]+) <", text)
+        if jump and at.get(jump[1], i) < i:
+            loops.append((at[jump[1]], i))
+    inner = [(a, b) for a, b in loops if not any(a < c < b for c, _ in loops)]
+    texts = [[text for _, text in found[a:b]] for a, b in inner]
+    return max(texts, key=lambda loop: sum("fmla" in line for line in loop))
 
 
 @each_target

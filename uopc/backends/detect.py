@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
+import platform
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from uopc import target
-from uopc.backends import tile_permission
+from uopc.backends import arm_features, tile_permission
 from uopc.errors import UserError
 from uopc.ir import forks
 from uopc.target import Target
@@ -42,25 +46,43 @@ def processor() -> Processor:
 
         with forks.llvm:
             features = llvm.get_host_cpu_features().flatten()
-            note_processor(Processor(llvm.get_host_cpu_name(), features))
+            name = llvm.get_host_cpu_name()
+        if platform.machine().lower() in ("aarch64", "arm64"):
+            features = with_arm_features(features, first_processor())
+        note_processor(Processor(name, features))
     return _known[0]
+
+
+def with_arm_features(of_llvm: str, facts: Mapping[str, str]) -> str:
+    """LLVM's features of an ARM processor, and those that only the system reports."""
+    found = [f"+{name}" for name in arm_features.arm_features(facts)]
+    known = [f for f in of_llvm.split(",") if f and f"+{f[1:]}" not in found]
+    return ",".join([*known, *found])
+
+
+def first_processor() -> dict[str, str]:
+    """The lines about the first processor, as Linux reports them; empty if it does not."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        text = Path(_PROCESSORS).read_text("utf-8", "replace")
+        for line in text.partition("\n\n")[0].splitlines():
+            name, _, value = line.partition(":")
+            found[name.strip()] = value.strip()
+    return found
+
+
+_STAMP = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags",
+          "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision",
+          "Features")  # fmt: skip
 
 
 def processor_stamp() -> str | None:
     """The facts that tell processors apart, as the system reports them without LLVM: vendor, model,
-    features; None if it reports none."""
-    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags")
-    found = {}
-    try:
-        with open(_PROCESSORS, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                name, separator, value = line.partition(":")
-                if not separator:  # the end of the first one
-                    break
-                found[name.strip()] = value.strip()
-    except OSError:
+    features; None if it reports no features."""
+    found = first_processor()
+    if not found.keys() & {"flags", "Features"}:
         return None
-    return repr([found.get(name) for name in wanted]) if "flags" in found else None
+    return repr([found[name] for name in _STAMP if name in found])
 
 
 @functools.cache
@@ -79,14 +101,21 @@ def this_machine() -> Target:
     own = Target(
         "host", "cpu", bits, registers, name, features,
         cache_bytes(1, Target.l1_bytes), cache_bytes(2, Target.l2_bytes),
-        cache_bytes(3, Target.last_cache_bytes),
+        cache_bytes(None, Target.last_cache_bytes),
         figures=target.core_of(name).figures,
     )  # fmt: skip
     return own if not own.has_tiles or tile_permission.is_granted() else own.without_tiles()
 
 
-def cache_bytes(level: int, otherwise: int, root: str = _CACHES) -> int:
-    """The bytes of a core's data cache, from the system; `otherwise` if it does not report it."""
+def cache_bytes(level: int | None, otherwise: int, root: str = _CACHES) -> int:
+    """The bytes of a core's data cache, from the system, of the last level if `level` is None;
+    `otherwise` if the system does not report it."""
+    found = _caches_of_macos() if sys.platform == "darwin" else _caches_of_linux(root)
+    return found.get(max(found, default=0) if level is None else level, otherwise)
+
+
+def _caches_of_linux(root: str) -> dict[int, int]:
+    found: dict[int, int] = {}
     for folder in sorted(Path(root).glob("index*")):
         names = ("level", "type", "size")
         try:
@@ -94,9 +123,20 @@ def cache_bytes(level: int, otherwise: int, root: str = _CACHES) -> int:
         except OSError:
             continue
         digits = size.rstrip("KMG")
-        if number == str(level) and kind != "Instruction" and digits.isdecimal():
-            return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[size[len(digits) :]]
-    return otherwise
+        if number.isdecimal() and kind != "Instruction" and digits.isdecimal():
+            nbytes = int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[size[len(digits) :]]
+            found.setdefault(int(number), nbytes)
+    return found
+
+
+def _caches_of_macos() -> dict[int, int]:
+    """Those of the fast cores, where there are two kinds."""
+    names = {1: "l1dcachesize", 2: "l2cachesize", 3: "l3cachesize"}
+    asked = {
+        level: arm_features.sysctl(f"hw.perflevel0.{name}") or arm_features.sysctl(f"hw.{name}")
+        for level, name in names.items()
+    }
+    return {level: nbytes for level, nbytes in asked.items() if nbytes}
 
 
 def cores() -> int:

@@ -37,8 +37,9 @@ class _ElfClass(NamedTuple):
         self.symbol.pack_into(out, at, *[fields[self.order.index(i)] for i in range(len(fields))])
 
 
+MAGIC = b"\x7fELF\x02\x01\x01"  # of 64 bits, little-endian
 _WIDE = _ElfClass(
-    b"\x7fELF\x02\x01\x01", struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"),
+    MAGIC, struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"),
     struct.Struct("<IBBHQQ"), (0, 1, 2, 3, 4, 5),
 )  # fmt: skip
 _NARROW = _ElfClass(

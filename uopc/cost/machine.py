@@ -76,6 +76,7 @@ class MachineFacts:
     launch: float
     caches: tuple[CacheLevel, ...]
     has_masks: bool  # lanes are left out by mask registers
+    loads_ahead: bool  # LLVM loads the elements of all rows of a tile before it multiplies
     has_fma: bool
     divide_bytes: float  # of float32
     divide64_bytes: float
@@ -171,11 +172,12 @@ def machine_of(target: Target, cores: int = 1, sockets: int = 1) -> MachineFacts
         load_bytes=f.load_bytes, store_bytes=nbytes,
         shuffle_bytes=min(f.shuffle_bytes, 2 * nbytes), launch=f.launch * f.clock,
         caches=(*_caches(target, core), *_pages(core)), has_masks=target.has_mask_registers,
-        has_fma=target.has_fma(dtypes.float32), divide_bytes=f.divide_bytes,
-        divide64_bytes=f.divide64_bytes, issue=core.issue, loads=core.loads, stores=core.stores,
-        insert=f.insert, window=core.window, decode=core.decode, enter=f.enter,
-        mispredict=core.mispredict, wake=f.wake * f.clock, parked=_parked(f),
-        shared_bytes=f.shared_bytes, gpu=target.gpu, cores=cores, sockets=sockets,
+        loads_ahead=target.is_arm, has_fma=target.has_fma(dtypes.float32),
+        divide_bytes=f.divide_bytes, divide64_bytes=f.divide64_bytes, issue=core.issue,
+        loads=core.loads, stores=core.stores, insert=f.insert, window=core.window,
+        decode=core.decode, enter=f.enter, mispredict=core.mispredict,
+        wake=f.wake * f.clock, parked=_parked(f), shared_bytes=f.shared_bytes, gpu=target.gpu,
+        cores=cores, sockets=sockets,
     )  # fmt: skip
 
 

@@ -8,10 +8,10 @@ once its sections have addresses. The file has three parts, each on its own page
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from uopc.backends import elf
+from uopc.backends import elf, relocations
 from uopc.backends.elf import ALLOC, DYNAMIC, DYNSYM, EXECUTE, HASH, PROGBITS, STRTAB, WRITE
 from uopc.errors import Unsupported
 
@@ -165,9 +165,12 @@ def _image(layout: _LibraryLayout, found: elf.ElfObject, places: dict[int, int])
     out = bytearray(layout.end)
     for t in layout.tables:
         out[t.at : t.at + len(t.data)] = t.data
-    relocate = _RELOCATE[found.machine]
-    for at, kind, target in _relocations(found, places):
-        relocate(out, at, kind, target)
+    architecture = relocations.ARCHITECTURES[found.machine]
+    for at, number, target in _relocations(found, places):
+        kind = architecture.kind(number)
+        if kind.through_slot or kind.is_absolute:
+            raise Unsupported(f"ELF relocation type {number}: link the object file")
+        kind.patch(out, at, target)
     return out
 
 
@@ -184,8 +187,8 @@ def _relocations(found: elf.ElfObject, places: dict[int, int]) -> list[tuple[int
     if found.machine != elf.RISCV:
         return made
     # The relocation of a lower part refers to the instruction with the upper part.
-    distances = {at: target - at for at, kind, target in made if kind == _UPPER}
-    return [(at, kind, at + distances[target] if kind in _LOWER else target)
+    distances = {at: target - at for at, kind, target in made if kind == relocations.RISCV_UPPER}
+    return [(at, kind, at + distances[target] if kind in relocations.RISCV_LOWER else target)
             for at, kind, target in made]  # fmt: skip
 
 
@@ -212,72 +215,3 @@ def _finish(
         struct.pack_into("<IIQQQQQQ", out, _HEADER + _SEGMENT * i, kind, flags, offset, offset,
                          offset, size, size, align)  # fmt: skip
     return bytes(out)
-
-
-def _distance(out: bytearray, at: int, form: str, value: int) -> None:
-    try:
-        struct.pack_into(form, out, at, value)
-    except struct.error:
-        raise Unsupported("data of over 2 GiB: link the object file") from None
-
-
-def _x86_64(out: bytearray, at: int, kind: int, target: int) -> None:
-    """Apply the relocations R_X86_64_PC32, PLT32 and PC64."""
-    form = {2: "<i", 4: "<i", 24: "<q"}.get(kind)
-    if form is None:
-        raise Unsupported(f"ELF relocation type {kind} of x86-64: link the object file")
-    _distance(out, at, form, target - at)
-
-
-_LOW_12 = {277: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4}  # ADD, LDST of 8 to 128 bits: the scale
-
-
-def _aarch64(out: bytearray, at: int, kind: int, target: int) -> None:
-    """Apply R_AARCH64_PREL32, JUMP26, CALL26, ADR_PREL_PG_HI21, and low 12 bits of addresses."""
-    if kind == 261:
-        _distance(out, at, "<i", target - at)
-        return
-    (word,) = struct.unpack_from("<I", out, at)
-    if kind in (282, 283):
-        word |= (target - at >> 2) & 0x3FFFFFF
-    elif kind == 275:
-        pages = (target >> 12) - (at >> 12)
-        word |= (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5
-    elif kind in _LOW_12:
-        word |= ((target & 0xFFF) >> _LOW_12[kind]) << 10
-    else:
-        raise Unsupported(f"ELF relocation type {kind} of AArch64: link the object file")
-    struct.pack_into("<I", out, at, word)
-
-
-_CALLS, _UPPER, _LOWER = (18, 19), 23, (24, 25)
-
-
-def _riscv(out: bytearray, at: int, kind: int, target: int) -> None:
-    """Apply R_RISCV_CALL, CALL_PLT, PCREL_HI20, PCREL_LO12_I and PCREL_LO12_S: the upper 20 bits of
-    a distance, rounded, and the lower 12 bits, which are signed."""
-    distance = target - at
-    if not -(1 << 31) <= distance + 0x800 < 1 << 31:
-        raise Unsupported("data of over 2 GiB: link the object file")
-    upper, lower = distance + 0x800 & 0xFFFFF000, distance & 0xFFF
-    if kind in _CALLS:
-        _add_bits(out, at, upper)
-        _add_bits(out, at + 4, lower << 20)
-    elif kind == _UPPER:
-        _add_bits(out, at, upper)
-    elif kind == _LOWER[0]:
-        _add_bits(out, at, lower << 20)
-    elif kind == _LOWER[1]:
-        _add_bits(out, at, (lower >> 5) << 25 | (lower & 31) << 7)
-    else:
-        raise Unsupported(f"ELF relocation type {kind} of RISC-V: link the object file")
-
-
-def _add_bits(out: bytearray, at: int, bits: int) -> None:
-    """Fill in bits of an instruction that are 0 so far."""
-    struct.pack_into("<I", out, at, struct.unpack_from("<I", out, at)[0] | bits)
-
-
-_RELOCATE: dict[int, Callable[[bytearray, int, int, int], None]] = {
-    elf.X86_64: _x86_64, elf.AARCH64: _aarch64, elf.RISCV: _riscv,
-}  # fmt: skip

@@ -1,17 +1,18 @@
 """Load object files: their machine code becomes callable in this process.
 
-This module lays out and relocates x86-64 ELF objects itself, which takes microseconds and needs no
-llvmlite. LLVM's ORC loads any other object.
+This module lays out and relocates ELF objects of x86-64 and AArch64 itself, which takes
+microseconds and needs no llvmlite. LLVM's ORC loads any other object.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import platform
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from uopc import config
 from uopc.backends import elf
 from uopc.backends.cpu import perf_map
+from uopc.backends.relocations import ARCHITECTURES
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir import forks
 
@@ -26,12 +28,7 @@ from uopc.ir import forks
 # of anything else, above all of libm, are defects of the emitter.
 ALLOWED_IMPORTS = ("memcpy", "memmove", "memset")
 
-# The formats of relocated words by relocation type: R_X86_64_64, PC32, PLT32, GOTPCREL, PC64,
-# GOTPCRELX, REX_GOTPCRELX. Those of _ABSOLUTE hold an address, others a distance.
-_FORMATS = {1: "<Q", 2: "<i", 4: "<i", 9: "<i", 24: "<q", 41: "<i", 42: "<i"}
-_ABSOLUTE, _THROUGH_SLOT = (1,), (9, 41, 42)
-_JUMP_THROUGH_SLOT = b"\xff\x25\0\0\0\0\xcc\xcc"
-_WORD = 8  # bytes of a slot and of a stub
+_WORD = 8  # bytes of a slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +63,22 @@ def function_address(library: ctypes.CDLL, name: str) -> int:
     return address
 
 
-class _Object:
-    """An x86-64 ELF object and the image that its loaded sections make, from address 0. `known`:
-    addresses of symbols that it may import, besides ALLOWED_IMPORTS.
+class ElfImage:
+    """An ELF object and the image that its loaded sections make, from address 0. `known`: addresses
+    of symbols that it may import, besides ALLOWED_IMPORTS.
 
     The image begins with code and read-only data. A stub per import follows, which jumps to the
-    imported function: a call has 32 bits of displacement, and the function may be farther away. The
-    next page begins what the code may write: a slot for the address of each import and of each
+    imported function: a call reaches 2 GiB or less, and the function may be farther away. The next
+    page begins what the code may write: a slot for the address of each import and of each
     symbol that code reaches through the global offset table, then the data.
     """
 
     def __init__(self, data: bytes, known: Mapping[str, int]) -> None:
         self._known, content = known, elf.read(data)
         self._sections, self._symbols = content.sections, content.symbols
+        self._architecture = ARCHITECTURES[content.machine]
+        assert self._architecture.stub is not None
+        self._stub = self._architecture.stub
         # Unwind tables have their own section type and are left out: nothing unwinds through here.
         loaded = [
             i
@@ -103,15 +103,12 @@ class _Object:
         """Append the stubs and the slots. Raises Unsupported for an import that is not allowed."""
         used = {r.symbol: self._symbols[r.symbol] for r in self._relocations}
         imports = {i: s.name for i, s in used.items() if not s.section}
-        if unknown := sorted(set(imports.values()).difference(ALLOWED_IMPORTS, self._known)):
-            raise Unsupported(
-                f"the code calls {', '.join(unknown)}: the processor lacks an instruction that pass"
-                " decompose replaces, and no rule of a later pass may make it"
-            )
-        through = [r.symbol for r in self._relocations if r.kind in _THROUGH_SLOT]
-        self._image += bytes(-len(self._image) % _WORD)
-        self._stubs = {i: len(self._image) + _WORD * n for n, i in enumerate(imports)}
-        self._image += _JUMP_THROUGH_SLOT * len(imports)
+        _check_imports(imports.values(), self._known)
+        kind, stub = self._architecture.kind, self._stub
+        through = [r.symbol for r in self._relocations if kind(r.kind).through_slot]
+        self._image += bytes(-len(self._image) % stub.nbytes)
+        self._stubs = {i: len(self._image) + stub.nbytes * n for n, i in enumerate(imports)}
+        self._image += bytes(stub.nbytes * len(imports))
         self._image += bytes(-len(self._image) % mmap.PAGESIZE)
         self.code_size = len(self._image)
         slots = dict.fromkeys([*imports, *through])
@@ -127,12 +124,11 @@ class _Object:
             raise Unsupported(f"symbol {symbol.name!r} is in section {symbol.section}")
         return self._offsets[symbol.section] + symbol.value
 
-    def load(self) -> Image:
-        """Map the image into memory. Raises OSError where the system forbids executable memory."""
-        memory = map_private(len(self._image))
-        base, image = address_of(memory), self._image
+    def relocated(self, base: int) -> bytearray:
+        """The image for an address, a multiple of a page."""
+        image = self._image
         for i, at in self._stubs.items():
-            struct.pack_into("<i", image, at + 2, self._slots[i] - (at + 6))
+            self._stub.put(image, at, self._slots[i])
         for i, at in self._slots.items():
             name = self._symbols[i].name
             imported = i in self._stubs
@@ -140,26 +136,34 @@ class _Object:
             if imported:
                 address = self._known.get(name) or function_address(_process(), name)
             struct.pack_into("<Q", image, at, address)
-        for section, offset, kind, symbol, addend in self._relocations:
-            if kind not in _FORMATS:
-                raise Unsupported(f"ELF relocation type {kind}")
-            at = self._offsets[section] + offset
-            target = self._slots[symbol] if kind in _THROUGH_SLOT else self._offset(symbol)
-            origin = -base if kind in _ABSOLUTE else at
-            struct.pack_into(_FORMATS[kind], image, at, target + addend - origin)
-        memory[: len(image)] = bytes(image)
+        for section, offset, number, symbol, addend in self._relocations:
+            kind, at = self._architecture.kind(number), self._offsets[section] + offset
+            target = self._slots[symbol] if kind.through_slot else self._offset(symbol)
+            kind.patch(image, at, target + addend + kind.is_absolute * base)
+        return image
+
+    def load(self) -> Image:
+        """Map the image into memory. Raises OSError where the system forbids executable memory."""
+        memory = map_private(len(self._image))
+        base = address_of(memory)
+        memory[: len(self._image)] = bytes(self.relocated(base))
+        _forget_instructions(base, self.code_size)
         protect = _process().mprotect
         protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         if protect(base, self.code_size, mmap.PROT_READ | mmap.PROT_EXEC):
             raise OSError(ctypes.get_errno(), "cannot make memory executable")
-        defined = [
-            (s, base + self._offsets[s.section] + s.value)
-            for s in self._symbols
-            if s.section in self._offsets
-        ]
+        defined = [(s, base + at) for s, at in self.defined()]
         exported = {s.name: at for s, at in defined if s.is_global}
         functions = [(s.name, at, s.size) for s, at in defined if s.is_function]
         return Image(exported, memory, tuple(functions))
+
+    def defined(self) -> list[tuple[elf.ElfSymbol, int]]:
+        """The symbols of the image, and their offsets in it."""
+        return [
+            (s, self._offsets[s.section] + s.value)
+            for s in self._symbols
+            if s.section in self._offsets
+        ]
 
 
 @cache
@@ -167,24 +171,63 @@ def _process() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
+def _check_imports(names: Iterable[str], known: Mapping[str, int]) -> None:
+    """Raise Unsupported for an import that is not allowed."""
+    if unknown := sorted(set(names).difference(ALLOWED_IMPORTS, known)):
+        raise Unsupported(
+            f"the code calls {', '.join(unknown)}: the processor lacks an instruction that pass"
+            " decompose replaces, and no rule of a later pass may make it"
+        )
+
+
+def _forget_instructions(address: int, size: int) -> None:
+    """Make the cores of ARM read new instructions from memory. x86-64 does so by itself."""
+    if platform.machine() == "aarch64":
+        clear = ctypes.CDLL("libgcc_s.so.1").__clear_cache  # the C library has none
+        clear(ctypes.c_void_p(address), ctypes.c_void_p(address + size))
+
+
 _NOTHING_KNOWN: Mapping[str, int] = {}
 # ORC's handles free the code in `__del__` (see Image), so each stays for ever.
 _orc_handles: list[Any] = []
+_orc_names = itertools.count()  # ORC keeps a name, even where it could not link
+
+
+@cache
+def _orc() -> Any:
+    import llvmlite.binding as llvm
+
+    # LLVM's older linker places sections apart, farther than instructions of AArch64 reach.
+    near = platform.machine().lower() in ("aarch64", "arm64")
+    return llvm.create_lljit_compiler(use_jit_link=near)
 
 
 def _load_with_orc(data: bytes, names: tuple[str, ...], known: Mapping[str, int]) -> Image:
     import llvmlite.binding as llvm
 
-    if not _orc_handles:
-        _orc_handles.append(llvm.create_lljit_compiler())
+    if data.startswith(elf.MAGIC):  # of other formats the caller gives the names
+        content = elf.read(data)
+        _check_imports(content.undefined, known)
+        names = names or tuple([s.name for s in content.symbols if s.is_global])
     builder = llvm.JITLibraryBuilder().add_object_img(data)
     for name in names:
         builder = builder.export_symbol(name)
     for name, address in known.items():
         builder = builder.import_symbol(name, address)
-    library = builder.link(_orc_handles[0], f"image{len(_orc_handles)}")
+    try:
+        library = builder.link(_orc(), f"image{next(_orc_names)}")
+    except RuntimeError as error:
+        raise InvalidIR(f"LLVM cannot link the object file: {error}") from None
     _orc_handles.append(library)
     return Image({name: library[name] for name in names}, library)
+
+
+def _is_own_format(data: bytes) -> bool:
+    """True for an ELF object of this machine, under Linux."""
+    known = ARCHITECTURES.get(int.from_bytes(data[18:20], "little"))
+    if known is None or known.stub is None or platform.machine() != known.name:
+        return False
+    return data.startswith(elf.MAGIC) and sys.platform.startswith("linux")
 
 
 def load(
@@ -192,13 +235,12 @@ def load(
 ) -> Image:
     """Put the code of an object file into memory, ready to call.
 
-    `names` are the symbols that ORC must export; for x86-64 ELF all global symbols are found.
+    `names` are the symbols that ORC must export; of an ELF object all global symbols are found.
     `known`: addresses of symbols that the code may import.
     """
-    own_format = data[:6] == b"\x7fELF\x02\x01" and data[18:20] == b"\x3e\x00"
-    if own_format and sys.platform.startswith("linux") and platform.machine() == "x86_64":
+    if _is_own_format(data):
         try:
-            image = _Object(data, known).load()
+            image = ElfImage(data, known).load()
         except (struct.error, LookupError) as error:
             raise InvalidIR(f"damaged object file: {error!r}") from None
         except OSError:

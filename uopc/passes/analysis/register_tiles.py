@@ -50,7 +50,8 @@ def register_tile(
         rest = columns % (vectors * lanes)
         ragged = masked and rest % covering(lanes, rest, 2) > 0 and -(-rest // lanes) == vectors
         for high in range(1 if vectors <= thresholds.MOST_VECTORS else rows, most + 1):
-            if high * vectors + vectors + 1 + ragged > registers:
+            elements = high if machine.loads_ahead else 1
+            if high * vectors + vectors + elements + ragged > registers:
                 break
             kinds = _edges((rows, shorter[0]), high, 1)
             kinds += _edges((columns, shorter[1]), vectors * lanes, lanes)
