@@ -407,6 +407,21 @@ def test_bounds_of_sums_of_products_with_a_common_factor() -> None:
         assert all([low <= value(u, at) <= high for at in points]), render(u)
 
 
+def test_windows_of_a_rounded_length_stay_inside() -> None:
+    """k·i + j < n for i < n // k and j < k; for one more element only a call can tell."""
+    n = variable("n", 1, 99)
+    for k in (2, 3, 5):
+        ends = affine.floordiv(n, affine.const(k)), affine.const(k)
+        i, j = [
+            intern(Ops.RANGE, dtypes.index, (end,), RangeArg((axis,), "loop"))
+            for axis, end in enumerate(ends)
+        ]
+        at = affine.add(affine.scaled(i, k), j)
+        assert compare.less(at, n) is affine.boolean(True)
+        assert compare.less(affine.plus(at, 1), n).op is Ops.CMPLT
+        assert compare.less(n, at) is affine.boolean(False)
+
+
 def test_multiples_of_quotients_are_compared_with_their_dividend() -> None:
     """n·(e // n) = e − e % n decides the comparison; an undecided one keeps its value."""
     z = variable("z", -12, 12)

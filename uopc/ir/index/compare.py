@@ -28,9 +28,9 @@ def less(a: UOp, b: UOp) -> UOp:
     if low >= 0:
         return boolean(False)
     if affine.is_symbolic(terms):
-        if affine.at_most(plus(a, 1), b):
+        if _interval(sub(affine.upper(a), b))[1] < 0:
             return boolean(True)
-        if affine.at_most(b, a):
+        if _interval(sub(affine.upper(b), a))[1] <= 0:
             return boolean(False)
     terms, limit = _coarse(terms, -constant)
     whole = _undivided(terms, limit)
