@@ -66,7 +66,7 @@ class _AccessFolder:
         if any([s.op is Ops.INDEX for s in src]):
             loaded = tuple([self.load(s) if s.op is Ops.INDEX else s for s in src])
             return loaded[1] if _is_gate(u, loaded) else rebuild.remake(u, loaded)
-        if u.op in (Ops.REDUCE, Ops.HREDUCE) and src[0].dtype.lanes < u.src[0].dtype.lanes:
+        if u.op in _WHOLE and src[0].dtype.lanes < u.src[0].dtype.lanes:
             # Its value folded to one number, which is that of each lane.
             return intern(u.op, u.dtype, (splat(src[0], u.src[0].dtype.lanes), *src[1:]), u.arg)
         return src[1] if u.op is Ops.WHERE and _is_gate(u, src) else None
@@ -252,6 +252,9 @@ class _AccessFolder:
             self.lanes[(v, i)] = redone
             stack.pop()
         return self.lanes[(u, i)]
+
+
+_WHOLE = frozenset((Ops.REDUCE, Ops.HREDUCE, Ops.BITCAST))  # they take all lanes of an operand
 
 
 def _first_inside(flat: UOp, lanes: int, size: shapes.Dim) -> UOp:
