@@ -51,6 +51,15 @@ def _attention(x):
     return _softmax(x @ x.transpose(0, 2, 1)) @ x
 
 
+def _pairs(x):
+    """The greatest of each 2 x 2 of x and 2 x; windows at the ends may have one row or column."""
+    n = x.shape[-1] % 2
+    x = np.pad(
+        np.concatenate([x, x * 2], 1), [(0, 0), (0, 0), (0, n), (0, n)], constant_values=-np.inf
+    )
+    return _windows(x, (2, 2), 0, 2).max((4, 5))
+
+
 W, U = _made(5, 12, 3), _made(20, 5, 5)
 W2, U2 = _made(16, 3, 3, 3), _made(8, 16, 3, 3)
 A, B = _made(33, 20), _made(20, 40)
@@ -83,8 +92,8 @@ FILLED = {
         lambda n: (2, 12, n), lambda x: _conv(x, W, 1),
     ),
     "a convolution after a stride": (
-        lambda n: _x(1, 12, n).conv(W, padding=[(1, 1)], stride=2).exp().conv(U, padding=[(2, 2)]),
-        lambda n: (1, 12, n), lambda x: _conv(np.exp(_conv(x, W, 1, 2)), U, 2),
+        lambda n: _x(1, 12, n).conv(W, padding=[(1, 1)], stride=2).tanh().conv(U, padding=[(2, 2)]),
+        lambda n: (1, 12, n), lambda x: _conv(np.tanh(_conv(x, W, 1, 2)), U, 2),
     ),
     "softmax": (lambda n: _x(9, n).softmax(-1), lambda n: (9, n), _softmax),
     "attention": (
@@ -103,6 +112,19 @@ FILLED = {
         lambda n: _x(2, 3, n, 9).max_pool((3, 3), stride=2, padding=1),
         lambda n: (2, 3, n, 9),
         lambda x: _windows(x, (3, 3), 1, 2, -np.inf).max((4, 5)),
+    ),
+    "a pool of an image": (
+        lambda n: _x(1, 3, n, n).cat(_x(1, 3, n, n) * 2, axis=1).max_pool((2, 2), ceil_mode=True),
+        lambda n: (1, 3, n, n), _pairs,
+    ),
+    "averages of an image": (
+        lambda n: _x(1, 3, n, n).avg_pool((3, 3), stride=1, padding=1),
+        lambda n: (1, 3, n, n), lambda x: _windows(x, (3, 3), 1, 1).mean((4, 5)),
+    ),
+    "a depthwise image": (
+        lambda n: _x(1, 16, n, n).conv(W2[:, :1], padding=1, groups=16).relu(),
+        lambda n: (1, 16, n, n),
+        lambda x: np.maximum(np.einsum("bcijkl,ckl->bcij", _windows(x, (3, 3), 1, 1), W2[:, 0]), 0),
     ),
 }  # fmt: skip
 
@@ -124,3 +146,22 @@ def test_a_free_size_gives_the_numbers_of_numpy(name):
     sizes = SIZES if name in CASES else SIZES[1:]
     sizes = [n for n in sizes if "image" not in name or n < 50]
     passes_in_a_child(lambda: _agrees(*(CASES | FILLED)[name], sizes))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_rest_that_may_be_empty_stores_only_what_it_has(more):
+    """A rest of at most one element: its vector stored the last element of the whole vectors, too,
+    where the rest was empty, as nothing in it moved with the loop that did not run."""
+    least, most = uopc.variable("m", 5, 5), uopc.variable("n", 0, 1)
+    padded = uopc.param("x", (least + 3,), "float64").pad([(0, most)])
+    x = np.arange(1.0, 9)
+    found = uopc.compile(padded.cat(padded[:0]))(x=x, m=5, n=more)
+    np.testing.assert_array_equal(found, np.pad(x, (0, more)))
+
+
+def test_bytes_of_zeros_behind_a_rest():
+    """The bits of a value that is zero in all lanes were taken of one lane."""
+    m, n = uopc.variable("m", 0, 0), uopc.variable("n", 1, 100)
+    zeros = uopc.param("x", (m,), "int32").pad([(n, 0)]).bitcast(uopc.dtypes.uint8)
+    found = uopc.compile(zeros, threads=1)(x=np.zeros(0, "i4"), n=37)
+    np.testing.assert_array_equal(found, np.zeros(148, "u1"))

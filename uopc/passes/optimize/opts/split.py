@@ -216,13 +216,21 @@ def each_alone(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
 
 
 def padded(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
-    """A longer loop. Beyond the old end nothing is accessed, and a reduce combines its identity."""
+    """A longer loop. Beyond the old end nothing is accessed, and a reduce combines its identity.
+
+    A free loop of at most n iterations is one piece of n, or none. Its guard compares the place in
+    the piece, not in the loop: the guard of a place in the loop may fold by the end of a loop that
+    runs, and a store that has lost its loop would happen where the loop is empty.
+    """
     check_amount(n, 2)
     length = r.src[0]
     longer = affine.scaled(quotient_up(length, n), n)
     if longer is length:
         raise Refused(f"{n} divides the range: there is nothing to pad")
     legality.check_unordered(kernel, r)
+    if is_free(r) and bounds.bounds(length)[1] <= n:
+        place, loops, *_ = pieces(r, n, kind)
+        return [Part(place, loops, guard=compare.less(loops[-1], length))]
     wide, known = _over(r, longer), values.length(length)  # where the loop runs
     guard = compare.less(wide, length if known is None else affine.const(known))
     return [Part(wide, (wide,), guard=guard)]

@@ -119,10 +119,13 @@ def substituted(kernel: UOp, parts: Mapping[UOp, Part]) -> UOp:
             return guarded(u, src, next(g for r, g in guards.items() if r in ranges.ranges(u)))
         body, closed = src[0], dict(zip(u.src[1:], src[1:]))
         for r, part in parts.items():
-            if part.guard is None and closed.pop(r, None) is not None:
-                closed.update(zip(part.loops, part.loops))
-            elif r in closed and u.op is Ops.REDUCE:
+            if r not in closed:
+                continue
+            if part.guard is not None and u.op is Ops.REDUCE:
                 body = _term(u, body, part)
+            if part.guard is None or part.place is not part.loops[0]:  # else the loop grows
+                del closed[r]
+                closed.update(zip(part.loops, part.loops))
         return _closed(u, body, tuple(closed.values()))
 
     closing = [u for loop in place for u in nest_of(kernel).closers(loop)]

@@ -124,9 +124,9 @@ def column_lanes(s: Scheduler, lane: UOp, lanes: int, vectors: int) -> list[UOp]
         width = lanes if length is None else covering(lanes, length, 2)
         # A free rest is one tile, masked: its sums are as many as those of the tiles before.
         whole = wide if is_free(part) and not is_full else width
-        if not affine.is_multiple(part.src[0], whole) and s.attempt("PADTO", part, whole):
-            part = s.outer(part)
-            length = length_of(part)
+        longer = s.padded(part, whole)
+        if longer is not None:
+            part, length = longer, longest_of(longer)
         if s.attempt("VECTOR", part, width):
             copies = vectors if is_full or whole > width else min(vectors, (length or 1) // width)
             if copies > 1:

@@ -11,7 +11,7 @@ from uopc.cost.machine import machine_of
 from uopc.ir.core.args import Opt
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
-from uopc.ir.nest.loops import length_of, longest_of
+from uopc.ir.nest.loops import is_free, length_of, longest_of
 from uopc.ir.nest.nest import Nest, nest_of
 from uopc.passes.analysis.lanes import fitting
 from uopc.passes.contract import Context
@@ -140,7 +140,10 @@ class Scheduler:
         """Pad r to a multiple of n; return the loop that replaces r, None if that is not legal."""
         if affine.is_multiple(r.src[0], n):
             return r
-        return self.part(r, 0) if self.attempt("PADTO", r, n) else None
+        if not self.attempt("PADTO", r, n):
+            return None
+        piece = self.part(r, 1)  # of a free rest, which is one piece or none
+        return self.part(r, 0) if piece is None else piece
 
     def widen(self, r: UOp | None, op: str, n: int) -> UOp | None:
         """Apply `op` by n to r, after a SPLIT if n does not divide r; return the outer range."""
@@ -160,13 +163,20 @@ class Scheduler:
             self.widen(q, "UPCAST", fitting(n, length_of(q)))
 
     def vectorise(self, r: UOp | None, lanes: int) -> UOp | None:
-        """Put lanes on r, and a narrower vector on the rest; return the range around lanes."""
+        """Put lanes on r, and a narrower vector on the rest, or a masked one if the rest is free;
+        return the range around lanes."""
         outer = self.widen(r, "VECTOR", lanes)
         rest = self.part(r, 1)
         for q in [] if rest is None or rest.arg.kind == "lane" else self.cases(rest):
             if (length := length_of(q)) is not None:
                 self.attempt("VECTOR", q, length)
+            elif is_free(q) and self._masks_all():
+                self.attempt("VECTOR", self.padded(q, lanes), lanes)
         return outer
+
+    def _masks_all(self) -> bool:
+        """True if the machine masks all accesses. Else each lane would have a branch."""
+        return all([self.target.masks(8 * a.itemsize) for a in self.nest.accesses])
 
     def cases(self, r: UOp) -> list[UOp]:
         """The loops of known length that replace a thread's chunk of two lengths, of which one
