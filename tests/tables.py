@@ -14,7 +14,8 @@ from uopc.ir.core import args, dtypes
 from uopc.ir.core.levels import INVARIANTS, MEANING, Level
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import intern
-from uopc.numpy import elementwise, reductions, statistics
+from uopc.numpy import elementwise, reductions
+from uopc.numpy.samples import statistics
 from uopc.onnx.registry import operators
 from uopc.passes import ORDER, PIPELINE
 from uopc.passes.optimize.opts.split import Split

@@ -260,7 +260,7 @@ def test_functions_give_what_the_stubs_say(name: str) -> None:
 def test_methods_give_arrays() -> None:
     x = unp.asarray([[1, 2], [3, 4]])
     more = MORE | {"take": (x, 0), "dot": (x,)}
-    others = ("T", "mT", "nonzero", "tolist")
+    others = ("T", "mT", "nonzero", "tolist", "sort", "fill", "put")
     names = [n for n in protocols.INSTALLED if n[0] != "_" and n not in others]
     assert len(names) > 20
     for name in names:

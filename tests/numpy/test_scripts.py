@@ -225,12 +225,13 @@ def test_functions_of_elements(name: str, dtype: str) -> None:
         close(g, w, rtol=None if exact else 2e-2, dtype=exact)
 
 
-def test_nan_to_num_has_its_numbers_and_writes_nothing() -> None:
+def test_nan_to_num_has_its_numbers() -> None:
     a = np.array([np.nan, np.inf, -np.inf, 1.5], "f4")
     same(lambda a: np.nan_to_num(a, nan=2, posinf=3.0), a)
     same(lambda a: np.nan_to_num(a, nan=a[3], neginf=-9.0), a)
-    with pytest.raises(uopc.UserError, match=r"x = nan_to_num\(x\)"):
-        uopc.jit(lambda a: np.nan_to_num(a, copy=False))(a)
+    want = np.nan_to_num(a)
+    assert uopc.jit(lambda a: np.nan_to_num(a, copy=False))(a) is a
+    np.testing.assert_array_equal(a, want)
 
 
 def test_the_greatest_of_numbers_leaves_nans_out() -> None:
@@ -489,14 +490,12 @@ def test_sizes_that_must_be_known(words: str) -> None:
 # ---------------------------------------------------------------- refused, with a reason
 WITHOUT: dict[str, Callable[..., Any]] = {
     "setdiff1d .* made of unique": lambda x: np.setdiff1d(x, x),
-    "put .* x = x.at": lambda x: np.put(x, [0], 1.0),
-    "copyto .* x = x.at": lambda x: np.copyto(np.zeros(3), x),
+    "copyto .* not traced": lambda x: np.copyto(np.zeros(3), x),
     "piecewise .* use select": lambda x: np.piecewise(x, [x < 0], [lambda v: -v]),
     "apply_along_axis .* use uopc.vmap": lambda x: np.apply_along_axis(np.sum, 0, x),
     "frexp .* uopc.numpy has no frexp": lambda x: np.frexp(x),
     "the indices must be known": lambda x: np.split(x, [x[0].astype("i4")]),
     "delete: the indices must be known": lambda x: np.delete(x, x.astype("i4")),
-    "takes no out=": lambda x: np.isposinf(x, out=x),
     "mean .* takes no out=": lambda x: np.mean(x, 0, None, np.zeros(())),
     "add .* takes no dtype=": lambda x: np.add(x, x, dtype="f4"),
     r"leave np.asarray\(x\) out": lambda x: np.asfortranarray(x),
@@ -525,7 +524,7 @@ def test_a_write_into_an_array_of_numpy_says_what_to_write(dtype: Any, part: Any
     with pytest.raises(ValueError) as error:  # NumPy raises its own, by uopc's
         uopc.jit(write)(np.ones(3))
     cause = error.value if isinstance(error.value, uopc.Error) else error.value.__cause__
-    assert "r = uopc.numpy.zeros(shape) and r = r.at[i].set(v)" in str(cause)
+    assert "write r = uopc.numpy.zeros(shape), or stack a list" in str(cause)
 
 
 def test_places_that_are_known_are_checked() -> None:

@@ -293,16 +293,6 @@ def test_a_param_that_is_no_argument() -> None:
         uopc.jit(lambda x: x + foreign)(X)
 
 
-def test_an_argument_is_not_written() -> None:
-    def write(x: Any) -> Any:
-        x[0] = 1.0
-        return x
-
-    with pytest.raises(uopc.UserError, match=r"x = x\.at\[i\]\.set\(v\)") as caught:
-        uopc.jit(write)(X)
-    assert line_of(caught, write)
-
-
 def test_an_array_that_is_captured_and_changed() -> None:
     captured = np.ones(3)
     f = uopc.jit(lambda x: x + captured)

@@ -18,7 +18,10 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 
-_VIEWS = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.EXPAND, Ops.DETACH))
+_VIEWS = frozenset((
+    Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.PAD, Ops.EXPAND, Ops.DETACH,
+))  # fmt: skip
+_WRITTEN = _VIEWS - {Ops.EXPAND}  # a PAD is that of a step, and what it adds is not written
 _Chain = tuple[UOp, ...]  # views, from the storage on
 
 
@@ -95,7 +98,7 @@ class _EffectReader:
             return value
         view = chain[0]
         inner = self._put(_seen(a, chain[:1]), chain[1:], value)
-        if view.op not in (Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK):
+        if view.op not in _WRITTEN:
             raise Unsupported(
                 f"the derivative of a store through {view.op.name} is not supported{made_at(view)}"
             )

@@ -8,6 +8,7 @@ its value (`float(x)`, `np.asarray(x)`, `if x`).
 from __future__ import annotations
 
 import contextvars
+import itertools
 import math
 import opcode
 import sys
@@ -37,12 +38,12 @@ _DEFAULTS = (dtypes.bool_, dtypes.int64, dtypes.float64)  # of Python's bool, in
 _WAY_OUT = "Use where() for a choice by value"
 # The message where NumPy asks a traced array for its values, to keep them in its own array.
 _KEPT = (
-    "NumPy's arrays hold no traced values: leave np.asarray(x) out, join several by stack, write by"
-    " x.at[i].set(v)"
+    "NumPy's arrays hold no traced values: leave np.asarray(x) out, join several by stack, make"
+    " arrays to write to by uopc.numpy"
 )
 _WRITTEN = (  # r[i] = x of an array that NumPy made
     "r[i] = v writes into an array of NumPy, which holds no traced values: write r ="
-    " uopc.numpy.zeros(shape) and r = r.at[i].set(v), or stack a list"
+    " uopc.numpy.zeros(shape), or stack a list"
 )
 _ELSEWHERE = (
     "{} asked for its values. Of other libraries than NumPy only functions that take"
@@ -57,7 +58,7 @@ _WAYS_OUT = {
 # Attributes of NumPy's arrays that an Array lacks, and what to write instead.
 _INSTEAD = {
     "view": "x.astype(dtype), or x.uop.bitcast(dtype) for the same bits",
-    "fill": "uopc.numpy.full_like(x, value)", "put": "x.at[i].set(v)", "resize": "x.reshape(shape)",
+    "resize": "x.reshape(shape)",
     "partition": "x.sort(), or uopc.numpy.top_k(x, k)", "argpartition": "uopc.numpy.top_k(x, k)",
     "searchsorted": "uopc.numpy.searchsorted(x, v)", "choose": "uopc.numpy.select",
     "flat": "x.ravel()", "compress": "uopc.numpy.compress(condition, x)",
@@ -81,6 +82,11 @@ class Trace:
         self.meets: dict[UOp, set[DType]] = {}
 
 
+births = itertools.count()
+# Arrays that were born before the body that runs now, and who runs it: the body may not write them.
+captured: contextvars.ContextVar[tuple[int, str]] = contextvars.ContextVar(
+    "captured", default=(0, "")
+)
 # The run that is under way in this thread.
 current_trace: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("trace", default=None)
 
@@ -98,14 +104,33 @@ class Array(ArrayMethods):
         (array([2., 3.]), [False, True])
     """
 
-    __slots__ = ("__weakref__", "_uop", "_value", "tracing", "weak")
+    __slots__ = (
+        "__weakref__", "_trace", "_uop", "_value", "base", "born", "held", "steps", "storage",
+        "version", "weak",
+    )  # fmt: skip
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, uop: UOp, trace: Trace | None = None, weak: bool = False) -> None:
-        self._uop, self.tracing, self.weak = uop, trace, weak
+        self._uop, self._trace, self.weak = uop, trace, weak
         self._value: npt.NDArray[Any] | None = None
+        self.base: Array | None = None  # of a view: the array whose memory it shares
+        self.steps: tuple[Any, ...] = ()  # from the base to the view: see `memory/steps.py`
+        self.version = 0  # the number of writes to the base that `_uop` has
+        self.storage: UOp | None = None  # that holds the newest version, and belongs to this alone
+        self.held = False  # an array of no dimensions; other values without dimensions are numbers
+        self.born = next(births)
 
     # ------------------------------------------------------------ facts
+    @property
+    def tracing(self) -> Trace | None:
+        """The Trace of the function that the array belongs to, or None.
+
+        Examples:
+            >>> unp.zeros(2).tracing is None
+            True
+        """
+        return self._trace if self.base is None else self.base._trace
+
     @property
     def uop(self) -> UOp:
         """The graph. UserError for an array of a traced function that has returned.
@@ -119,6 +144,11 @@ class Array(ArrayMethods):
                 f"an array of {self.tracing.name} is used after {self.tracing.name} has returned:"
                 f" return the array{made_at(self._uop)}"
             )
+        if self.base is not None and self.version != self.base.version:
+            u = self.base.uop
+            for step in self.steps:
+                u = step.graph(u)
+            self._uop, self.version, self._value = u, self.base.version, None
         return self._uop
 
     @property
@@ -129,9 +159,12 @@ class Array(ArrayMethods):
             >>> unp.asarray([1, 2]).is_unknown
             False
         """
-        if self.tracing is not None or self._value is not None:
-            return self.tracing is not None
-        nodes = calls.graph_order([self._uop], calls.outside_bodies)
+        if self.tracing is not None:
+            return True
+        now = self.uop
+        if self._value is not None:
+            return False
+        nodes = calls.graph_order([now], calls.outside_bodies)
         return any([u.op is Ops.PARAM or u.op is Ops.VARIABLE for u in nodes])
 
     @property
@@ -208,10 +241,11 @@ class Array(ArrayMethods):
                 f"{who} is not known: {self!r} depends on an argument."
                 f" {_way_out(who, sys._getframe(1))}, or name the argument in static_argnames"
             )
+        now = self.uop
         if self._value is None:
-            self._value = _computed(self.uop, who)
+            self._value = _computed(now, who)
             self._value.flags.writeable = False
-            self._uop = operands.constant(self._value)
+            self._uop, self.storage = operands.constant(self._value), None
         return self._value
 
     def item(self) -> Any:
@@ -279,10 +313,10 @@ class Array(ArrayMethods):
         return np.array(value, dtype=dtype)
 
     def __copy__(self) -> Array:
-        return self
+        return Array(self.uop, self.tracing, self.weak)
 
     def __deepcopy__(self, memo: Any) -> Array:
-        return self  # a value that nobody can change
+        return self.__copy__()
 
     def __dlpack__(
         self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
@@ -311,14 +345,6 @@ class Array(ArrayMethods):
         return self
 
     # ------------------------------------------------------------ indexing
-    def __getitem__(self, key: Any) -> Array:
-        if isinstance(key, Array) and key.dtype is dtypes.bool_ and not key.ndim:
-            return self[None][key[None]]
-        found: Array = same_kind(self.uop[_index(key)], (self, *_arrays_in(key)))
-        return found
-
-    __setitem__ = updates.refused
-
     def __delitem__(self, key: Any) -> NoReturn:
         raise UserTypeError(
             "del x[i]: an array keeps its shape; make a shorter array by slices and concat"
@@ -339,20 +365,20 @@ class Array(ArrayMethods):
             given = uop_of(value, "at", self.dtype)
             if isinstance(value, Array) and value.weak:
                 given = _met(value, given, self.dtype)
-            made = updates.updated(self.uop, _index(key), how, given)
-            found: Array = same_kind(made, (self, value, *_arrays_in(key)))
+            made = updates.updated(self.uop, index_of(key), how, given)
+            found: Array = same_kind(made, (self, value, *arrays_in(key)))
             return found
 
         return updates.Indexed(updated)
 
 
-def _index(key: Any) -> Any:
+def index_of(key: Any) -> Any:
     """Convert the Arrays of an index: known scalars to numbers, masks that depend on no argument to
     NumPy arrays, others to UOps."""
     if isinstance(key, tuple):
-        return tuple([_index(k) for k in key])
+        return tuple([index_of(k) for k in key])
     if isinstance(key, slice):
-        return slice(_index(key.start), _index(key.stop), key.step)
+        return slice(index_of(key.start), index_of(key.stop), key.step)
     if not isinstance(key, Array):
         return key
     if key.is_unknown or (key.ndim and key.dtype is not dtypes.bool_):
@@ -360,7 +386,8 @@ def _index(key: Any) -> Any:
     return key.value("a mask") if key.ndim else key.value("the integer").item()
 
 
-def _arrays_in(key: Any) -> list[Array]:
+def arrays_in(key: Any) -> list[Array]:
+    """The Arrays of an index, also as bounds of slices."""
     parts = key if isinstance(key, tuple) else (key,)
     ends = [v for k in parts if isinstance(k, slice) for v in (k.start, k.stop)]
     return [k for k in (*parts, *ends) if isinstance(k, Array)]

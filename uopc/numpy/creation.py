@@ -44,7 +44,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     """An array of a number, a list (also nested), a NumPy array (copied) or another array.
 
     The dtype is that of the values, or `dtype`: a DType, or one of NumPy's. UserTypeError for
-    complex numbers, strings and objects, UserError for `copy=False`.
+    complex numbers, strings and objects. An Array of that dtype is returned itself unless `copy`
+    is True. UserError for `copy=False` where that needs a copy.
 
     Examples:
         >>> unp.asarray([1.5, 2.5], dtype="f4").dtype
@@ -58,14 +59,26 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         raise UserError("asarray(copy=False): uopc always copies a NumPy array: leave copy out")
     if isinstance(obj, (Array, UOp)):
         u = uop_of(obj)
-        return same_kind(fold.cast(u, as_dtype(dtype, u.dtype)), (obj,))
+        t = as_dtype(dtype, u.dtype)
+        if t is u.dtype and not copy:
+            return obj
+        if copy is False:
+            raise UserError(f"asarray(copy=False): {u.dtype.name} as {t.name} is a copy")
+        return _held(same_kind(fold.cast(u, t), (obj,)))
     if _holds_arrays(obj):
         return asarray(stack([asarray(v) for v in obj]), dtype=dtype)
     found = checks.array("asarray", obj)
     if found.dtype.kind not in "biuf" and "float" not in found.dtype.name:
         raise UserTypeError(f"asarray: no dtype for {found.dtype} ({type(obj).__name__})")
     made = operands.constant(found)
-    return Array(fold.cast(made, as_dtype(dtype, made.dtype)))
+    return _held(Array(fold.cast(made, as_dtype(dtype, made.dtype))))
+
+
+def _held(made: Any) -> Any:
+    """Mark a value without dimensions as an array, which names may share, not as a number."""
+    if isinstance(made, Array):
+        made.held = True
+    return made
 
 
 def _holds_arrays(obj: Any) -> bool:

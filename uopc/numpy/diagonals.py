@@ -11,6 +11,7 @@ from uopc.ir.builder.movement import normal_axis
 from uopc.ir.core.uop import UOp
 from uopc.numpy import linalg
 from uopc.numpy.array import applied, same_kind, uop_of
+from uopc.numpy.memory.viewing import frozen_view
 from uopc.numpy.reductions import sum as _sum
 
 __all__ = ["diag", "diagflat", "diagonal", "trace"]
@@ -58,6 +59,7 @@ def diagflat(v: Any, k: int = 0) -> Any:
     return applied(lambda u: _with_diagonal(u.reshape(-1), k), v)
 
 
+@frozen_view
 def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """The elements of the diagonal `offset` above the main diagonal of two axes.
 

@@ -18,6 +18,7 @@ from uopc.ir.core.uop import UOp
 from uopc.numpy.array import Array, is_operand, is_weak, promoted, same_kind, uop_of
 from uopc.numpy.creation import asarray
 from uopc.numpy.dtype_functions import finfo
+from uopc.numpy.memory.writing import into
 from uopc.tensor import elementwise, examples, float_functions, table
 from uopc.tensor.examples import with_name
 
@@ -199,16 +200,15 @@ def nan_to_num(
     """Replace NaN by `nan`, and the infinities by `posinf` and `neginf`: by default 0, and the
     greatest and least number of the dtype. The dtype stays.
 
-    UserTypeError for `copy=False`: an array is a value.
+    With `copy=False` the values are written to x, an Array. UserTypeError for others.
 
     Examples:
         >>> np.asarray(unp.nan_to_num(unp.asarray([np.nan, 1.0, np.inf]), posinf=9.0))
         array([0., 1., 9.])
     """
     if not copy:
-        raise UserTypeError(
-            "nan_to_num(copy=False): an array never changes; write x = nan_to_num(x)"
-        )
+        into(x, nan_to_num(x, True, nan, posinf, neginf), "nan_to_num")
+        return x
     u = uop_of(x, "nan_to_num")
     if not u.dtype.is_float:
         return same_kind(u, (x,))

@@ -13,7 +13,7 @@ from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import Array, promoted, same_kind, uop_of
 from uopc.numpy.dtype_functions import as_dtype
-from uopc.numpy.manipulation import own_axis, with_rank
+from uopc.numpy.manipulation import own_axis, reshape, with_rank
 from uopc.tensor import examples, indexing
 from uopc.tensor.examples import with_name
 
@@ -84,8 +84,13 @@ def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
     """
     u = uop_of(x)
     axis = own_axis(axis, len(shapes.shape(u)), "unstack")
-    before = (slice(None),) * axis
-    return tuple(same_kind([u[(*before, i)] for i in range(_length(u, axis, "unstack"))], (x,)))
+    before, whole = (slice(None),) * axis, _whole(x, u)
+    return tuple([whole[(*before, i)] for i in range(_length(u, axis, "unstack"))])
+
+
+def _whole(x: Any, u: UOp) -> Any:
+    """An Array or UOp, parts of which are views or nodes."""
+    return x if isinstance(x, (Array, UOp)) else Array(u)
 
 
 def _length(u: UOp, axis: int, who: str) -> int:
@@ -104,11 +109,19 @@ def _at_least(rank: int, u: UOp) -> UOp:
     return with_rank(u, rank)
 
 
+def _ranked(a: Any, rank: int) -> Any:
+    """An array with at least so many dimensions; an Array that has them is returned itself."""
+    if not isinstance(a, Array):
+        return same_kind(_at_least(rank, uop_of(a)), (a,))
+    made = _at_least(rank, a.uop).shape
+    return a if a.ndim >= rank else reshape(a, made)
+
+
 def _with_rank(rank: int, doc: str, given: str, shape: str) -> Callable[..., Any]:
     """Make the function that gives each array at least `rank` dimensions."""
 
     def function(*arys: Any) -> Any:
-        made = tuple([same_kind(_at_least(rank, uop_of(a)), (a,)) for a in arys])
+        made = tuple([_ranked(a, rank) for a in arys])
         return made[0] if len(made) == 1 else made
 
     name, result = f"atleast_{rank}d", "One array, or a tuple of as many as there are."
@@ -342,7 +355,8 @@ def _split_parts(ary: Any, given: Any, axis: int, who: str) -> list[Any]:
         borders = _borders(parts, _length(u, axis, who), who)
     before = (slice(None),) * axis
     ends = zip([0, *borders], [*borders, None])
-    return list(same_kind([u[(*before, slice(*pair))] for pair in ends], (ary,)))
+    whole = _whole(ary, u)
+    return [whole[(*before, slice(*pair))] for pair in ends]
 
 
 def _borders(count: int, n: int, who: str) -> list[int]:

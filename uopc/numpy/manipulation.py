@@ -17,6 +17,7 @@ from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
 from uopc.numpy.array import Array, applied, check_number, same_kind, uop_of
+from uopc.numpy.memory.viewing import frozen_view, reshaped, view
 from uopc.tensor import examples, indexing, padding, table
 from uopc.tensor.examples import with_name
 
@@ -58,18 +59,28 @@ def reshape(x: Any, /, shape: Any, *, order: str | None = "C", copy: bool | None
         array([[0, 2, 4],
                [1, 3, 5]])
     """
-    del copy
     dims = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    u = uop_of(x, "reshape")
-    if by_columns(order, u.ndim, "reshape"):
-        return same_kind(_transposed(_transposed(u).reshape(dims[::-1])), (x,))
-    return same_kind(u.reshape(dims), (x,))
+    columns = by_columns(order, uop_of(x, "reshape").ndim, "reshape")
+
+    def graph(u: UOp) -> UOp:
+        if columns:
+            return _transposed(_transposed(u).reshape(dims[::-1]))
+        made: UOp = u.reshape(dims)
+        return made
+
+    if copy or not isinstance(x, Array):
+        return applied(graph, x)
+    made = reshaped(x, dims, "F" if columns else "C", graph)
+    if copy is False and made.base is None:
+        raise UserError("reshape(copy=False): this reshape of the array is a copy")
+    return made
 
 
 def _transposed(u: UOp) -> UOp:
     return u.permute(tuple(range(u.ndim))[::-1])
 
 
+@view
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Any:
     """Reorder the axes.
 
@@ -83,6 +94,7 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Any:
     return applied(lambda u: u.permute([normal_axis(a, len(u.shape), "axes") for a in order]), x)
 
 
+@view
 def transpose(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     """Reverse the axes, or put them in the given order.
 
@@ -98,6 +110,7 @@ def transpose(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     return same_kind(u.permute(checks.sequence("transpose", "axes", given)), (x,))
 
 
+@view
 def matrix_transpose(x: Any, /) -> Any:
     """Exchange the last two axes.
 
@@ -137,6 +150,7 @@ def with_rank(u: UOp, rank: int) -> UOp:
     return made
 
 
+@view
 def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
     """Exchange two axes.
 
@@ -153,6 +167,7 @@ def swapaxes(x: Any, /, axis1: int, axis2: int) -> Any:
     return same_kind(u.permute(order), (x,))
 
 
+@view
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     """Move axes of x to other positions; the other axes keep their order.
 
@@ -177,6 +192,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     return same_kind(u.permute(order), (x,))
 
 
+@view
 def expand_dims(x: Any, /, axis: int | tuple[int, ...] = 0) -> Any:
     """Insert axes of size 1 at these positions of the result.
 
@@ -194,6 +210,7 @@ def expand_dims(x: Any, /, axis: int | tuple[int, ...] = 0) -> Any:
     return same_kind(u, (x,))
 
 
+@view
 @table.routine
 def squeeze(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
     u = uop_of(x)
@@ -205,6 +222,7 @@ def squeeze(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
     return same_kind(u.reshape([d for i, d in enumerate(dims) if i not in axes]), (x,))
 
 
+@view
 def flip(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
     """Reverse the elements along some axes, or along all.
 
@@ -226,9 +244,9 @@ def _flipped(name: str, axis: int, doc: str, result: str) -> Callable[..., Any]:
         return flip(m, own_axis(axis, uop_of(m, name).ndim, name))
 
     example = examples.of_function(name, ("[[1, 2], [3, 4]]", "", result))
-    return with_name(
+    return view(with_name(
         function, "uopc.numpy", name, f"{doc} axis. UserIndexError without one.{example}"
-    )
+    ))  # fmt: skip
 
 
 fliplr = _flipped(
@@ -240,6 +258,7 @@ flipud = _flipped(
 )
 
 
+@view
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
     """Rotate the plane of two axes by k quarter turns, from the first axis to the second.
 
@@ -271,11 +290,11 @@ def ravel(a: Any, order: str | None = "C") -> Any:
         >>> np.asarray(unp.ravel(unp.asarray([[1, 2], [3, 4]]), order="F"))
         array([1, 3, 2, 4])
     """
-    u = uop_of(a, "ravel")
-    u = _transposed(u) if by_columns(order, u.ndim, "ravel") else u
-    return same_kind(u.reshape(-1), (a,))
+    columns = by_columns(order, uop_of(a, "ravel").ndim, "ravel")
+    return reshape(a, -1, order="F" if columns else "C")
 
 
+@view
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     """Move an axis in front of axis `start`; see `moveaxis`.
 
@@ -336,6 +355,7 @@ def _rolled(u: UOp, shift: int, axis: int) -> UOp:
     return u[(*before, slice(n - back, None))].cat(u[(*before, slice(0, n - back))], axis=axis)
 
 
+@frozen_view
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Any:
     """Repeat x along axes of size 1, and along new axes in front.
 

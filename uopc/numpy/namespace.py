@@ -19,10 +19,10 @@ from uopc.numpy.manipulation import *
 from uopc.numpy.products import *
 from uopc.numpy.reductions import *
 from uopc.numpy.reductions import FUNCTIONS as _REDUCTIONS
-from uopc.numpy.samples import *
+from uopc.numpy.samples.curves import *
+from uopc.numpy.samples.statistics import *
+from uopc.numpy.samples.statistics import FUNCTIONS as _STATISTICS
 from uopc.numpy.sorting import *
-from uopc.numpy.statistics import *
-from uopc.numpy.statistics import FUNCTIONS as _STATISTICS
 
 __array_api_version__ = "2024.12"
 e, inf, nan, pi, newaxis = _math.e, _math.inf, _math.nan, _math.pi, None

@@ -20,8 +20,9 @@ from uopc.numpy import elementwise, linalg, namespace
 from uopc.numpy.array import Array, applied, uop_of
 from uopc.numpy.array_methods import ArrayMethods
 from uopc.numpy.manipulation import own_axis
+from uopc.numpy.memory import viewing, writing
 from uopc.numpy.reductions import check_no_out, chosen
-from uopc.numpy.statistics import extreme, with_options
+from uopc.numpy.samples.statistics import extreme, with_options
 from uopc.tensor import examples, reductions, table
 from uopc.tensor.elementwise import rounded
 from uopc.tensor.examples import with_name
@@ -195,7 +196,8 @@ def _of_shape(name: str) -> Callable[..., Any]:
 
 # Functions that NumPy alone has, or whose parameters it orders or names otherwise.
 _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
-    "copy": lambda a: a, "ptp": _ptp, "reshape": _reshape, "where": _where,
+    "copy": lambda a, order="K", subok=False: copy(a, order),
+    "ptp": _ptp, "reshape": _reshape, "where": _where,
     "floor_divide": elementwise.whole_quotient, "trapz": namespace.trapezoid,
     "iscomplexobj": lambda x: False, "isrealobj": lambda x: True, "real_if_close": lambda a, tol: a,
     "around": _round, "clip": _clip, "diff": _diff, "mean": _mean, "outer": _outer,
@@ -220,9 +222,7 @@ _USUAL = {
     "out": (None,), "where": (True,), "order": (None, "C", "K", "A"), "casting": ("same_kind",),
     "subok": (True, False),
 }  # fmt: skip
-_WAYS_OUT = {
-    "order": ": a graph has no order in memory, leave it out", "out": ": write x = numpy.{}(...)",
-}  # fmt: skip
+_WAYS_OUT = {"order": ": a graph has no order in memory, leave it out"}
 
 
 def _without_options(
@@ -238,7 +238,7 @@ def _without_options(
 
 
 _BY_VALUES = "made of unique(), nonzero() and isin()"
-_WRITES = "a value is not written; x = x.at[i].set(v), or where(mask, v, x), is the array with it"
+_WRITES = "a UOp is a value, which is not written: x.at[i].set(v) is the array with it"
 # Why a function of NumPy is not here, and what to write instead.
 _INSTEAD = {
     **dict.fromkeys((
@@ -294,13 +294,20 @@ def _ufunc_method(name: str, method: str) -> Callable[..., Any]:
         return lambda a, axis=0, **named: _ACCUMULATED[name](a, axis=axis, **named)
     if method == "outer":
         return lambda a, b: _outer_ufunc(_found(name), a, b)
-    instead = "x = x.at[i].add(v), mul, min, max or set" if method == "at" else "other functions"
-    raise UserTypeError(f"numpy.{name}.{method} of a UOp or Array is not traced: use {instead}")
+    raise UserTypeError(
+        f"numpy.{name}.{method} of a UOp or Array is not traced: use other functions"
+    )
 
 
 def array_ufunc(a: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-    """Call a NumPy ufunc or its method. UserTypeError for `np.add.at` and `out=`."""
+    """Call a NumPy ufunc or its method; `out=` is written, where a mask `where=` holds."""
     name = ufunc.__name__
+    if method == "at" and isinstance(inputs[0], Array):
+        writing.ufunc_at(ufunc, *inputs)
+        return None
+    out = options.pop("out", None)
+    if out is not None:
+        return _into(getattr(ufunc, method), inputs, options, out, method == "__call__")
     if method == "__call__":
         named = _without_options(name, options)
         if named:
@@ -313,6 +320,29 @@ def array_ufunc(a: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -
         return function(*inputs, **named)
     except TypeError as error:
         raise UserTypeError(f"numpy.{name} of a UOp or Array: {error}") from None
+
+
+def _into(
+    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], out: Any,
+    masked: bool,
+) -> Any:  # fmt: skip
+    """Call a function, and write its results to the arrays that are given for them. `masked`: the
+    option `where` says which elements are written, else the function takes it."""
+    name = f"numpy.{function.__name__}"
+    where = options.pop("where", True) if masked else True
+    casting = options.pop("casting", "same_kind")
+    made = function(*args, **options)
+    targets = out if isinstance(out, tuple) else (out,)
+    results = made if isinstance(made, tuple) else (made,)
+    for target, result in zip(targets, results):
+        if target is None:
+            continue
+        if isinstance(target, Array) and (where is not True or casting == "unsafe"):
+            writing.copyto(target, result, casting, where)
+        else:
+            writing.into(target, result, name)
+    found = tuple([r if t is None else t for t, r in zip(targets, results)])
+    return found if isinstance(made, tuple) else found[0]
 
 
 def _by_place(
@@ -341,6 +371,14 @@ def array_function(
             f"numpy.fft.{name} of a UOp or Array: there are no complex numbers; UOps have fft,"
             " ifft, rfft and irfft, with pairs in the last axis"
         )
+    if name in writing.FUNCTIONS and module == "numpy":
+        target = next(iter((*args, *options.values())))
+        if isinstance(target, Array):
+            writing.FUNCTIONS[name](*args, **options)
+            return None
+    if options.get("out") is not None:
+        rest = {k: v for k, v in options.items() if k != "out"}
+        return _into(function, args, rest, options["out"], False)
     found = _found(name, linalg if module == "numpy.linalg" else namespace)
     args, options = _by_place(function, args, options)
     taken = {"where", "order"} & inspect.signature(found).parameters.keys()
@@ -384,18 +422,32 @@ def _documented(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     return with_name(method, Array, name, doc)
 
 
-def copy(a: Array, order: str | None = "C") -> Array:
-    """The array itself: an array is an immutable value.
+def copy(a: Array, order: str | None = "C") -> Any:
+    """A new array with the values: writes to one do not change the other.
 
     UserTypeError for the order "F": a graph has no order in memory.
 
     Examples:
         >>> x = unp.asarray([1, 2])
-        >>> x.copy() is x
-        True
+        >>> y = x.copy()
+        >>> y[0] = 7
+        >>> x.tolist(), y.tolist()
+        ([1, 2], [7, 2])
     """
     _without_options("copy", {"order": order})
-    return a
+    return applied(lambda u: u, a)
+
+
+def sort(a: Array, axis: int = -1, kind: str | None = None, order: None = None) -> None:
+    """Sort the array itself along an axis.
+
+    Examples:
+        >>> x = unp.asarray([3, 1, 2])
+        >>> x.sort()
+        >>> x.tolist()
+        [1, 2, 3]
+    """
+    writing.into(a, _NUMPY_FORMS["sort"](a, axis, kind, order), "sort")
 
 
 def nonzero(a: Array) -> tuple[Any, ...]:
@@ -425,6 +477,8 @@ def astype(
     """
     _without_options("astype", {"order": order, "subok": subok})
     made = namespace.astype(a, dtype, copy=copy, device=device)
+    if not copy and made.dtype is a.dtype:
+        return a
     if not np.can_cast(a.dtype.numpy, made.dtype.numpy, casting):
         given, wanted = a.dtype.name, made.dtype.name
         raise UserTypeError(f"astype: casting={casting!r} does not allow {given} to {wanted}")
@@ -432,14 +486,26 @@ def astype(
 
 
 def flatten(a: Array, order: str | None = "C") -> Any:
-    """The elements in row-major order, or with `order="F"` in column-major order, as a vector.
-    `ravel` is the same.
+    """A copy of the elements in row-major order, or with `order="F"` in column-major order, as a
+    vector.
 
     UserTypeError for an order that follows memory, of two dimensions or more.
 
     Examples:
         >>> np.asarray(unp.asarray([[1, 2], [3, 4]]).flatten())
         array([1, 2, 3, 4])
+    """
+    return applied(lambda u: u, namespace.ravel(a, order))
+
+
+def ravel(a: Array, order: str | None = "C") -> Any:
+    """The elements in a row: see `uopc.numpy.ravel`. It is a view where NumPy's is one.
+
+    Examples:
+        >>> x = unp.zeros((2, 2))
+        >>> x.ravel()[3] = 7
+        >>> x.tolist()
+        [[0.0, 0.0], [0.0, 7.0]]
     """
     return namespace.ravel(a, order)
 
@@ -503,7 +569,7 @@ def array_namespace(a: Any, /, *, api_version: str | None = None) -> ModuleType:
 # For Array. Type checkers see them in `array_methods.pyi`, which is generated.
 INSTALLED: dict[str, Any] = {n: _same(n) for n in (
     "all", "any", "argmax", "argmin", "argsort", "clip", "cumprod", "cumsum",
-    "diagonal", "dot", "max", "mean", "min", "prod", "repeat", "round", "sort", "squeeze", "std",
+    "diagonal", "dot", "max", "mean", "min", "prod", "repeat", "round", "squeeze", "std",
     "sum", "swapaxes", "take", "trace", "var",
 )} | {n: _shaped(n) for n in ("reshape", "transpose")}  # fmt: skip
 INSTALLED |= elementwise.OPERATORS | {
@@ -519,10 +585,23 @@ INSTALLED |= elementwise.OPERATORS | {
     "copy": copy,
     "nonzero": nonzero,
     "flatten": flatten,
-    "ravel": flatten,
+    "ravel": ravel,
+    "sort": sort,
+    "fill": writing.fill,
+    "put": writing.put,
+    "__getitem__": viewing.getitem,
+    "__setitem__": writing.setitem,
     "tolist": tolist,
     "T": property(transposed),
     "mT": property(matrices_transposed),
+}  # fmt: skip
+INSTALLED |= {
+    f"__i{n}__": writing.in_place(INSTALLED[f"__{n}__"], f"x {sign}= v")
+    for n, sign in {
+        "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
+        "pow": "**", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
+        "matmul": "@",
+    }.items()
 }  # fmt: skip
 
 for _name, _method in INSTALLED.items():

@@ -13,7 +13,7 @@ from uopc.ir.builder.pytrees import flatten, unflatten
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.shapes import show_value
 from uopc.ir.core.uop import UOp
-from uopc.numpy.array import uop_of
+from uopc.numpy.array import Array, uop_of
 from uopc.tensor.loops.branches import chosen
 from uopc.tracing.transforms import SeededCall
 
@@ -86,7 +86,8 @@ def _traced(
     values = [next(seeds) if hasattr(v, "dtype") else v for _, v in found]
     rows, first = [], None
     for f in functions:
-        tree = f(*unflatten(structure, values))
+        fresh = [call.value(v.uop, v.weak) if isinstance(v, Array) else v for v in values]
+        tree = call.run(f, *unflatten(structure, fresh))
         row, form = call.results(tree)
         if first is None:
             first = form

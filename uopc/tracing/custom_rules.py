@@ -30,9 +30,10 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, show_value
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
-from uopc.numpy.array import Array, current_trace, trace_of, uop_of
+from uopc.numpy.array import Array, births, current_trace, trace_of, uop_of
 from uopc.tensor.functions import function
 from uopc.tensor.loops import bodies
+from uopc.tracing import memory
 
 Function = Callable[..., Any]
 _numbers = itertools.count(1)
@@ -629,13 +630,14 @@ def checkpoint(f: Function, precompile: bool = True) -> Function:
             return u if of_uops else Array(u, trace)
 
         def body(*given: UOp) -> tuple[UOp, ...]:
-            left = iter(given)
+            left, begun = iter(given), next(births)
             args, named = unflatten(
                 structure, [wrap(next(left)) if g else v for g, v in zip(graph, values)]
             )
-            leaves_, shape = flatten(f(*args, **named))
+            result = memory.run_body("checkpoint", begun, f, *args, **named)
+            leaves_, shape = flatten(result)
             form.append(shape)
-            return tuple([uop_of(leaf, name) for _, leaf in leaves_])
+            return tuple(memory.as_values([uop_of(leaf, name) for _, leaf in leaves_], given))
 
         made = function(body, precompile=precompile, name=name)(
             *[uop_of(v) for v, g in zip(values, graph) if g]

@@ -9,13 +9,11 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
-import keyword
-import re
 import reprlib
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, NamedTuple, TypedDict, Unpack, overload
 
@@ -30,12 +28,12 @@ from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Mesh
 from uopc.ir.text.columns import plural
-from uopc.numpy.array import Array, Trace, current_trace
+from uopc.numpy.array import Array, Trace, births, captured, current_trace
 from uopc.program.graph.sharding import Sharding
 from uopc.program.program import Program
 from uopc.sparse.sparsity import Sparse
 from uopc.tensor.creation import param
-from uopc.tracing import draws
+from uopc.tracing import arguments, draws, memory
 
 _chosen = config.chosen
 _MOST_PROGRAMS = 1024
@@ -71,6 +69,7 @@ class _CallKind:
     specs: list[tuple[Any, ...]]  # (dtype, dims, weak) of each leaf
     arrays: list[Any]
     inline: bool  # an argument is a value of a graph: the function becomes part of it
+    numbers: tuple[int, ...]  # the leaves that are NumPy's scalars
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,7 @@ class _Compiled:
     """A program and the structure of its results."""
 
     program: Program | None
+    run: Callable[..., Any]  # the program, and what it does to its arguments
     structure: Any
     # Runs a call by position; TypeError or ValueError for arguments of another kind.
     positional: Callable[..., Any]
@@ -95,8 +95,19 @@ class _Compiled:
                 )
         if self.program is None:
             return unflatten(self.structure, ())
-        found = self.program(*arrays)
+        found = self.run(*arrays)
         return found if self.write is None else self.write(found)
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A run of the function: the params, the results as UOps, their structure, and the effects."""
+
+    params: list[UOp]
+    results: list[UOp]
+    structure: Any
+    trace: Trace
+    effects: memory.Effects
 
 
 class Jitted:
@@ -222,8 +233,8 @@ class Jitted:
             >>> f.lower(np.ones(3))["total"].shape
             ()
         """
-        _, leaves, structure, _ = self._traced(self._kind(args, named), args, named)
-        return unflatten(structure, leaves)
+        found = self._traced(self._kind(args, named), args, named)
+        return unflatten(found.structure, found.results)
 
     def stages(self, /, *args: Any, **named: Any) -> dict[str, str]:
         """The text of every stage of the program for these arguments, by the stage's name.
@@ -288,8 +299,9 @@ class Jitted:
             specs.append(spec)
             arrays.append(array)
         alike = tuple([exactly(v) for v in static.values()])
-        key = structure, details(structure), tuple(specs), tuple(static), alike, _chosen()
-        return _CallKind(key, structure, static, paths, specs, arrays, inline)
+        numbers = tuple([i for i, (_, v) in enumerate(leaves) if isinstance(v, np.generic)])
+        key = structure, details(structure), tuple(specs), numbers, tuple(static), alike, _chosen()
+        return _CallKind(key, structure, static, paths, specs, arrays, inline, numbers)
 
     def _leaf(self, path: str, leaf: Any) -> tuple[tuple[Any, ...], Any]:
         """The dtype, dims and weakness of an argument, and the array to pass to the program."""
@@ -303,7 +315,7 @@ class Jitted:
             leaf = leaf.value(f"{self._name}(): {path}")
         if isinstance(leaf, (Array, UOp)):
             return (leaf.dtype, leaf.shape, getattr(leaf, "weak", False)), leaf
-        found = _as_array(leaf)
+        found = arguments.as_array(leaf)
         if found is None:
             kind = type(leaf).__name__
             what = f"the class {leaf.__name__}" if isinstance(leaf, type) else kind
@@ -376,52 +388,83 @@ class Jitted:
         return found(*args)
 
     def _made(self, kind: _CallKind, args: tuple[Any, ...], named: dict[str, Any]) -> _Compiled:
-        params, leaves, structure, trace = self._traced(kind, args, named)
-        meets = [(i, t) for i, p in enumerate(params) for t in trace.meets.get(p, ())]
-        if not leaves:
-            return _Compiled(None, structure, _no_program, None, [])
+        traced = self._traced(kind, args, named)
+        params, leaves, structure = traced.params, traced.results, traced.structure
+        found = traced.effects
+        meets = [(i, t) for i, p in enumerate(params) for t in traced.trace.meets.get(p, ())]
+        if not leaves and not found:
+            return _Compiled(None, _no_program, structure, _no_program, None, [])
         plain = structure == LEAF or (
             structure.kind in (tuple, list, dict) and set(structure.parts) == {LEAF}
         )
-        graph = unflatten(structure, leaves) if plain else tuple(_results(structure, iter(leaves)))
-        how = self._how | {"name": self._how["name"] or _identifier(self._name)}
+        if found:
+            rows = zip(_results(structure, iter(leaves)), found.parts)
+            new = [u for u, part in rows if part is None]
+            graph: Any = (*new, *found.written.values()) or tuple(leaves)
+        elif plain:
+            graph = unflatten(structure, leaves)
+        else:
+            graph = tuple(_results(structure, iter(leaves)))
+        how = self._how | {"name": self._how["name"] or arguments.identifier(self._name)}
         program = driver.compile(graph, inputs=params, **how)
         parts = kind.structure.parts
         classes = {
-            i: _classes(t, weak) for i, (t, dims, weak) in enumerate(kind.specs) if not dims
+            i: _classes(t, weak, i in kind.numbers)
+            for i, (t, dims, weak) in enumerate(kind.specs)
+            if not dims
         }
-        write = None if plain else tree_code.writer(structure)
-        if write is None and not classes and all(p == LEAF for p in parts):
-            return _Compiled(program, structure, program, None, meets)
+        write = None if plain and not found else tree_code.writer(structure)
+        run: Callable[..., Any] = program
+        if found and write is not None:
+            run, write = memory.with_effects(program, found, write, self._name), None
+        elif write is None and not classes and all(p == LEAF for p in parts):
+            return _Compiled(program, program, structure, program, None, meets)
         limits = {
             i: (max([t.bounds[0] for j, t in meets if j == i]),
                 min([t.bounds[1] for j, t in meets if j == i]))
             for i, _ in meets
         }  # fmt: skip
-        positional = tree_code.caller(parts, classes, program, write, limits)
-        return _Compiled(program, structure, positional, write, meets)
+        positional = tree_code.caller(parts, classes, run, write, limits)
+        return _Compiled(program, run, structure, positional, write, meets)
 
     # ------------------------------------------------------------ tracing
     def _traced(
         self, kind: _CallKind, args: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[list[UOp], list[UOp], Any, Trace]:
-        """The params, the results as UOps, their structure, and the trace."""
-        names = _names(kind.paths)
+    ) -> _Traced:
+        """Run the function on Arrays of params."""
+        names = arguments.names(kind.paths)
         params = [
             param(n, self._symbols(dims), t) for n, (t, dims, _) in zip(names, kind.specs)
         ]
         trace = begun_trace(self._name)
-        trace.lists |= {params[i]: text for i, text in _lists_of(kind.structure, "", 0)[1]}
+        trace.lists |= {params[i]: text for i, text in arguments.lists_of(kind.structure, "", 0)[1]}
+        begun = next(births)
         arrays = [Array(p, trace, weak) for p, (_, _, weak) in zip(params, kind.specs)]
+        for i, a in enumerate(arrays):
+            if not a.weak:
+                a.held, a.storage = i not in kind.numbers, a.uop
         token = current_trace.set(trace)
+        limit = captured.set((begun, "uopc.jit"))
         try:
             result = self._run(kind, unflatten(kind.structure, arrays))
             leaves, structure = flatten(result)
             uops = [self._result(path, leaf, trace, params) for path, leaf in leaves]
+            found = self._effects(arrays, params, [leaf for _, leaf in leaves])
         finally:
             trace.open = False
             current_trace.reset(token)
-        return params, self._donate(kind, params, uops), structure, trace
+            captured.reset(limit)
+        uops = self._donate(kind, params, uops, found)
+        return _Traced(params, uops, structure, trace, found)
+
+    def _effects(
+        self, arrays: list[Array], params: list[UOp], results: list[Any]
+    ) -> memory.Effects:
+        """The effects of the function on its arguments. On other devices results are new arrays."""
+        found = memory.effects_of(arrays, params, results)
+        device = self._how["device"] or config.current().device
+        elsewhere = self._how["sharding"] is not None or not device.startswith("cpu")
+        return replace(found, parts=[None] * len(results)) if elsewhere else found
 
     def _run(self, kind: _CallKind, values: Mapping[str, Any]) -> Any:
         """Run the function on values by name. UserError for recursion with the same kind."""
@@ -499,12 +542,14 @@ class Jitted:
                 )
         return made
 
-    def _donate(self, kind: _CallKind, params: list[UOp], results: list[UOp]) -> list[UOp]:
-        """Store each result in the memory of a donated argument of its dtype and shape."""
+    def _donate(
+        self, kind: _CallKind, params: list[UOp], results: list[UOp], found: memory.Effects
+    ) -> list[UOp]:
+        """Store each new result in the memory of a donated argument of its dtype and shape."""
         out = list(results)
-        free = list(range(len(out)))
-        for path, p in zip(kind.paths, params):
-            if path.split(".")[0] not in self._donated:
+        free = [i for i, part in enumerate(found.parts) if part is None]
+        for n, (path, p) in enumerate(zip(kind.paths, params)):
+            if path.split(".")[0] not in self._donated or n in found.written:
                 continue
             for i in free:
                 if out[i].dtype is p.dtype and shapes.shape(out[i]) == shapes.shape(p):
@@ -575,26 +620,6 @@ def jit(
     return Jitted(function, static, donated, dims or {}, how)
 
 
-def _lists_of(structure: Any, path: str, first: int) -> tuple[int, list[tuple[int, str]]]:
-    """Find lists of leaves in a structure whose first leaf has number `first`. Return the number of
-    the next leaf; and for each leaf of a list, its number and a hint for an error."""
-    if structure == LEAF:
-        return first + 1, []
-    found: list[tuple[int, str]] = []
-    parts = structure.parts
-    if structure.kind in (list, tuple) and path and parts and set(parts) == {LEAF}:
-        kind, count = structure.kind.__name__, len(parts)
-        text = (
-            f"{path[1:]} is a {kind} of {count}, each of which is an argument of its own: pass"
-            f" np.array({path[1:]})"
-        )
-        return first + count, [(first + i, text) for i in range(count)]
-    for name, part in zip(structure.names, parts):
-        first, more = _lists_of(part, f"{path}.{name}", first)
-        found += more
-    return first, found
-
-
 def begun_trace(name: str) -> Trace:
     """Begin a run of a function. If einops is imported, let it know Arrays."""
     if "einops" in sys.modules:
@@ -602,11 +627,11 @@ def begun_trace(name: str) -> Trace:
     return Trace(name)
 
 
-def _classes(t: dtypes.DType, weak: bool) -> tuple[type, ...]:
-    """The classes of an argument without dimensions: of Python's numbers, or NumPy's scalar."""
+def _classes(t: dtypes.DType, weak: bool, number: bool) -> tuple[type, ...]:
+    """The class of an argument without dimensions: Python's number, NumPy's scalar or an array."""
     if weak:
         return tuple([c for c, own in _OF_NUMBERS.items() if own == t.numpy])
-    return np.ndarray, t.numpy.type
+    return (t.numpy.type,) if number else (np.ndarray,)
 
 
 _FLAT = frozenset((np.ndarray, *_OF_NUMBERS))
@@ -637,40 +662,3 @@ def _is_graph(leaf: Any) -> bool:
     if isinstance(leaf, Array):
         return leaf.is_unknown
     return isinstance(leaf, UOp)
-
-
-def _as_array(leaf: Any) -> Any:
-    """The value itself if it has a shape and a dtype, or a NumPy array on its memory; None for
-    other objects: classes have attributes of these names, and bytes are text."""
-    if isinstance(leaf, (type, bytes)):
-        return None
-    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
-        return leaf
-    if hasattr(leaf, "__array_interface__"):
-        return np.asarray(leaf)
-    if hasattr(leaf, "__dlpack__"):
-        return np.from_dlpack(leaf)
-    try:
-        return np.asarray(memoryview(leaf))
-    except TypeError:
-        return None
-
-
-def _identifier(text: str) -> str:
-    found = re.sub(r"\W", "_", text)
-    return found if found.isidentifier() else f"a_{found}"
-
-
-def _names(paths: list[str]) -> list[str]:
-    """A unique name for each argument: its path as an identifier."""
-    taken: dict[str, None] = {}
-    for path in paths:
-        name = wanted = _identifier(path)
-        if keyword.iskeyword(name) or name == "out":
-            name = wanted = f"{name}_"
-        count = 1
-        while name in taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        taken[name] = None
-    return list(taken)

@@ -71,7 +71,8 @@ def _scanned(
         raise Unsupported(f"{who}: checkpoint={way.every} needs a known number of steps")
     carry, carried, form = call.opened(init, floats=False)
     elements = [calls.seed_of(u.dtype, shapes.shape(u)[1:]) for u in arrays]
-    result = f(carry, unflatten(structure, [call.value(e) for e in elements]))
+    call.seeds += elements
+    result = call.run(f, carry, unflatten(structure, [call.value(e) for e in elements]))
     if not isinstance(result, tuple) or len(result) != 2:
         raise UserTypeError(f"{who}: {call.name} must give a pair, the carry and a result")
     after = _carried(call, result[0], carried, form)
@@ -209,9 +210,11 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     def build(init: Any) -> Any:
         call = SeededCall("while_loop", body_fun, init)
         values, carried, form = call.opened(init, floats=False)
-        first = _condition(call, cond_fun(values))
-        after = _carried(call, body_fun(values), carried, form)
-        going = _condition(call, cond_fun(unflatten(form, [call.value(u) for u in after])))
+        first = _condition(call, call.run(cond_fun, values))
+        values = unflatten(form, [call.value(u) for u in carried])
+        after = _carried(call, call.run(body_fun, values), carried, form)
+        going = call.run(cond_fun, unflatten(form, [call.value(u) for u in after]))
+        going = _condition(call, going)
         body, constants = bodies.closed([*after, going], [*carried, calls.seed(first)])
         (begun,) = call.closed([first])
         given = [*[call.given[c] for c in carried], uop_of(begun)]

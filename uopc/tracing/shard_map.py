@@ -144,7 +144,7 @@ class _ShardedBody:
         """Run the function; return the results of a device, and their structure."""
         token = inside.set(Inside(self.mesh, self._places, self.call.value))
         try:
-            nodes, form = self.call.results(f(*args))
+            nodes, form = self.call.results(self.call.run(f, *args))
         finally:
             inside.reset(token)
         for u in walk.nodes(intern(Ops.TUPLE, dtypes.void, tuple(nodes))):

@@ -24,11 +24,12 @@ from uopc.ir.core.shapes import show_value
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Mesh
-from uopc.numpy.array import Array, current_trace, trace_of, uop_of
+from uopc.numpy.array import Array, births, current_trace, trace_of, uop_of
 from uopc.sparse import matrices
 from uopc.sparse import transforms as sparse_transforms
 from uopc.sparse.matrices import Mode, Part
 from uopc.sparse.sparsity import Format, Sparse, Sparsity
+from uopc.tracing import memory
 from uopc.tracing.jit import begun_trace, jit
 
 Function = Callable[..., Any]
@@ -41,7 +42,7 @@ class SeededCall:
     replaces by the arguments."""
 
     def __init__(self, who: str, f: Function, args: Any) -> None:
-        self.who, self.name = who, _name(f)
+        self.who, self.name, self._begun = who, _name(f), next(births)
         values = [v for _, v in flatten(args)[0]]
         self._of_uops = any(isinstance(v, UOp) for v in values)
         self._trace = trace_of(values) or current_trace.get()
@@ -69,7 +70,12 @@ class SeededCall:
     def results(self, tree: Any) -> tuple[list[UOp], Any]:
         """The nodes of a result, and its structure."""
         found, structure = flatten(tree)
-        return [self._result(path, leaf) for path, leaf in found], structure
+        nodes = [self._result(path, leaf) for path, leaf in found]
+        return memory.as_values(nodes, self.seeds), structure
+
+    def run(self, f: Function, *args: Any, **named: Any) -> Any:
+        """Call a function, which may write to arrays that were made since this call began."""
+        return memory.run_body(self.who, self._begun, f, *args, **named)
 
     def _result(self, path: str, leaf: Any) -> UOp:
         if isinstance(leaf, Array) and leaf.tracing not in (None, self._trace):
@@ -182,7 +188,7 @@ class _Arguments:
             values[i], seeds, structure = self.call.opened(args[i])
             self.seeds += seeds
             self._structures.append((structure, len(seeds)))
-        self.result = f(*values, **named)
+        self.result = self.call.run(f, *values, **named)
 
     def put(self, values: Iterable[Any]) -> Any:
         """Put values into the containers of the chosen arguments."""
@@ -285,7 +291,7 @@ def jvp(f: Any, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
         call = SeededCall("jvp", f, (primals, tangents))
         values, seeds, structure = call.opened(tuple(primals))
         given = _cotangents(call, "tangent", tuple(tangents), seeds, structure)
-        result, aux = _with_aux(call.who, call.name, f(*values), has_aux)
+        result, aux = _with_aux(call.who, call.name, call.run(f, *values), has_aux)
         nodes, form = call.results(result)
         found = walk.pushed(nodes, dict(zip(seeds, given)))
         made = call.closed([*nodes, *[filled(t, u) for t, u in zip(found, nodes)]])
@@ -319,7 +325,7 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
         return (value, pull, aux) if has_aux else (value, pull)
     call = SeededCall("vjp", f, primals)
     values, seeds, structure = call.opened(primals)
-    result, aux = _with_aux(call.who, call.name, f(*values), has_aux)
+    result, aux = _with_aux(call.who, call.name, call.run(f, *values), has_aux)
     nodes, form = call.results(result)
 
     def pulled(cotangents: Any) -> Any:
@@ -565,7 +571,7 @@ def vmap(f: Any, in_axes: Axes = 0, out_axes: Axes = 0, axis_size: int | None = 
             )
         call = SeededCall("vmap", f, (args, named))
         values, by_name, batched = _batched(call, args, named, axes, axis_size)
-        nodes, form = call.results(f(*values, **by_name))
+        nodes, form = call.results(call.run(f, *values, **by_name))
         placed = _placed(nodes, batched, spread(out_axes, form, int, "vmap: out_axes"))
         return unflatten(form, call.closed(placed))
 

@@ -1,0 +1,1 @@
+"""Functions of samples: curves through them, and their statistics."""
