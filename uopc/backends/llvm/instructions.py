@@ -162,12 +162,14 @@ def _extreme(signed: str, unsigned: str, wins: str) -> Alu:
         mask = llvm_type(dtypes.bool_.vec(t.lanes))
         compare = wins
         if not b.startswith("%"):
-            a, b = b, a  # LLVM sees that a constant is no NaN
+            a, b = b, a
             # Of two zeros, pick the constant where IEEE's maximum or minimum would.
             if a == constant(t, 0.0 if wins == "ogt" else -0.0):
                 compare = wins.replace("t", "e")
         first = e.value(f"fcmp {compare} {ty} {a}, {b}")
         best = e.value(f"select {mask} {first}, {ty} {a}, {ty} {b}")
+        if a in (constant(t, 0.0), constant(t, -0.0)):
+            return best
         nan = e.value(f"fcmp uno {ty} {a}, {a}")
         return e.value(f"select {mask} {nan}, {ty} {a}, {ty} {best}")
 

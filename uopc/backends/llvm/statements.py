@@ -14,6 +14,7 @@ from uopc.backends.llvm.emitter import Emitter
 from uopc.backends.llvm.instructions import ALU, conversion, lane, two_vectors
 from uopc.backends.llvm.types import constant, llvm_type, memory_type, suffix
 from uopc.ir.core import dtypes, walk
+from uopc.ir.core.arena import memo_last
 from uopc.ir.core.calls import function_statements
 from uopc.ir.core.data.blocks import LINE
 from uopc.ir.core.dtypes import DType
@@ -29,8 +30,11 @@ class CpuEmitter(ControlEmitter):
     def __init__(self, name: str, kernel: UOp) -> None:
         super().__init__(name, kernel)
         self.is_narrow = kernel.arg.index_bits == 32
+        self.unread = unread_sums(kernel)
 
     def rule(self, u: UOp) -> Rule | None:
+        if u in self.unread:
+            return _nothing
         narrow = self.is_narrow and index_width.is_narrow(u)
         return index_width.emit if narrow else self.rules.get(u.op)
 
@@ -52,6 +56,37 @@ class CpuEmitter(ControlEmitter):
         if self.is_narrow and u.dtype is dtypes.index and index_width.fits(u):
             return index_width.widened(self, u, self.word("i32", i))
         return super().argument(u, i)
+
+
+@memo_last
+def unread_sums(kernel: UOp) -> set[UOp]:
+    """The sums of an index and a constant that only addresses read. `Emitter.element` adds the
+    constant to an address, so the sum has no code."""
+    found: set[UOp] = set()
+    read: set[UOp] = set()
+    for u in reversed(kernel.src):
+        if u.op is Ops.INDEX and len(u.src) == 2:
+            read.update([u.src[0], _base(u.src[1])])
+        elif _is_moved(u) and u not in read:
+            found.add(u)
+        else:
+            read.update(u.src)
+    return found
+
+
+def _base(index: UOp) -> UOp:
+    """An index without the constants that are added to it last."""
+    while _is_moved(index):
+        index = index.src[0]
+    return index
+
+
+def _is_moved(u: UOp) -> bool:
+    return u.op is Ops.ADD and u.dtype is dtypes.index and u.src[1].op is Ops.CONST
+
+
+def _nothing(e: Emitter, u: UOp) -> None:
+    """A node without code."""
 
 
 # ------------------------------------------------------------ memory
@@ -314,5 +349,5 @@ RULES: dict[Op, Rule] = {
     Ops.CAST: convert,
     Ops.BITCAST: _bitcast,
     **dict.fromkeys(ALU, _arithmetic),
-    **dict.fromkeys((Ops.INDEX, Ops.FUNCTION), lambda e, u: None),
+    **dict.fromkeys((Ops.INDEX, Ops.FUNCTION), _nothing),
 }
