@@ -162,3 +162,31 @@ def test_interleaved_functions_are_right(shape):
         with described(machine):
             found = uopc.compile((x.exp() + 1.0).log().tanh() * x, verify=True)(given)
         np.testing.assert_allclose(found, np.tanh(np.log1p(np.exp(given))) * given, rtol=1e-14)
+
+
+# ---------------------------------------------------------------- sums
+def losses(rows, columns):
+    """Rows of a cross entropy: strided elements of a short row, and the row's own values."""
+    x, y = uopc.param("x", (rows, columns)), uopc.param("y", (rows, columns))
+    highest, total = uopc.param("m", (rows, 1)), uopc.param("t", (rows, 1))
+    return ((x - highest - total.log()) * y).sum()
+
+
+@pytest.mark.machine("workstation")
+@pytest.mark.parametrize("graph, sums", [
+    (losses(128, 10), 1), (losses(1000, 3), 1),
+    (uopc.param("x", (1 << 14,)).sum(), 4), ((uopc.param("x", (1 << 14,)) ** 2.5).sum(), 4),
+])  # fmt: skip
+def test_a_sum_gets_copies_only_where_its_body_waits(graph, sums):
+    """Loads from as many places as a vector has lanes keep a processor busy; a power waits."""
+    opts = [o for k in lower_only(graph, threads=1).kernels for o in k.arg.opts]
+    assert max([o.arg for o in opts if o.op == "UNROLL"], default=0) == (sums if sums > 1 else 0)
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 1), (16, 3), (17, 10), (128, 10), (1000, 7)])
+def test_a_sum_of_a_long_body_is_what_numpy_computes(rows, columns):
+    x, y = (RNG.random((rows, columns), np.float32) for _ in range(2))
+    m, t = (RNG.random((rows, 1), np.float32) + 0.5 for _ in range(2))
+    want = ((x.astype("f8") - m - np.log(t.astype("f8"))) * y).sum()
+    got = uopc.compile(losses(rows, columns))(x=x, y=y, m=m, t=t)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * rows * columns)

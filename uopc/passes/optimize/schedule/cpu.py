@@ -26,7 +26,7 @@ from uopc.passes.optimize.schedule import (
     windows,
 )
 from uopc.passes.optimize.schedule.guards import cut_at_guards, follow_bounds
-from uopc.passes.optimize.schedule.interleave import interleave
+from uopc.passes.optimize.schedule.interleave import interleave, is_busy
 from uopc.passes.optimize.schedule.lane_costs import is_dear
 from uopc.passes.optimize.schedule.nontemporal import store_past_caches
 from uopc.passes.optimize.schedule.reduce_tiles import tile_beside_lanes
@@ -161,6 +161,7 @@ def _vectorise_reduces(s: CpuScheduler) -> None:
             continue
         single = s.dot is not None or r in s.reused
         wide = lanes.narrow_lanes(s, k, r, s.lanes)
+        single = single or is_busy(s.nest, r, wide)
         lanes.vectorise_reduce(s, r, wide, 1 if single else s.machine.accumulators)
 
 

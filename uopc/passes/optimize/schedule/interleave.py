@@ -27,6 +27,7 @@ from uopc.ir.nest.loops import length_of, trips
 from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import op_costs, thresholds
 from uopc.passes.analysis.lanes import fitting
+from uopc.passes.optimize.schedule.lane_costs import lane_cost
 from uopc.passes.optimize.schedule.loop_order import copies_taken
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
@@ -73,6 +74,16 @@ def vectors(s: Scheduler, r: UOp, lanes: int) -> int:
     return n if max(map(trips, around)) >= n * lanes * thresholds.RUNS_OF_A_NODE else 1
 
 
+def is_busy(k: Nest, r: UOp, lanes: int) -> bool:
+    """True if an iteration of a loop over vectors has more operations, its loads among them, than
+    cycles until its result: other iterations beside it gain nothing."""
+    work, _, _, cycles = _chain(k, _body(k, r))
+    for a in k.inside(r):
+        copies = [length_of(q) or 1 for q in a.loops if q.arg.kind in ("upcast", "unroll")]
+        work += int(lane_cost([a], r, lanes)) * math.prod(copies)
+    return work > cycles + Ops.LOAD.latency
+
+
 def _is_straight(k: Nest) -> bool:
     """True if a kernel has no sums and no local storage."""
     return not k.reduces and all([u.op is not Ops.BUFFER for u in k.order])
@@ -97,7 +108,7 @@ def _body(k: Nest, r: UOp) -> list[UOp]:
 
 def _chain(k: Nest, body: list[UOp]) -> Chain:
     """The operations of an iteration."""
-    copies = [copies_taken(k, q) for q in k.axes if q.arg.kind == "upcast"]
+    copies = [copies_taken(k, q) for q in k.axes if q.arg.kind in ("upcast", "unroll")]
     work = multiplications = divisions = 0
     until: dict[UOp, int] = {}  # cycles until the result of a node
     for u in body:
