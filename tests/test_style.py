@@ -82,8 +82,8 @@ HOUSE = (
     ("errors",), ("ir",), ("config", "target"), ("cost",), ("tensor", "passes", "backends"),
     ("derivatives",), ("sparse",),
     ("cache", "dump"), ("program",), ("search",),
-    ("driver",), ("distributed",), ("exporting",), ("numpy",), ("files", "tracing"),
-    ("",), ("onnx",), ("cli",), ("__main__",),
+    ("driver",), ("distributed",), ("exporting",), ("numpy",), ("tracing",),
+    ("",), ("casadi", "onnx"), ("cli",), ("__main__",),
 )  # fmt: skip
 IR = (
     ("forks",), ("core",), ("index", "text"), ("devices",), ("builder",), ("nest",), ("rewrite",),
@@ -187,10 +187,11 @@ def test_a_circle_is_found():
 # ---------------------------------------------------------------- the core and its wings
 # A program of one device is compiled and called without the wings. Modules and packages of each:
 WINGS = {
-    "derivatives": ("derivatives",), "sparse": ("sparse",), "tracing": ("tracing",),
-    "exporting": ("exporting",), "onnx": ("onnx",), "files": ("files",), "cli": ("cli", "__main__"),
+    "derivatives": ("derivatives",), "sparse": ("sparse",), "files": ("tracing.files",),
+    "tracing": ("tracing",), "exporting": ("exporting",), "onnx": ("onnx",),
+    "cli": ("cli", "__main__"),
     "dump": ("dump", "program.reports", "program.saved"), "search": ("search",),
-    "numpy": ("numpy",),
+    "numpy": ("numpy",), "casadi": ("casadi",),
     "meshes": (
         "distributed", "backends.exchange", "ir.devices.mesh", "ir.devices.launches",
         "ir.devices.overlap", "ir.devices.part_sizes", "ir.devices.parts", "ir.devices.traffic",
@@ -216,7 +217,8 @@ DOORS = {
 BUILT_ON = {
     "sparse": {"derivatives"}, "tracing": {"derivatives", "sparse", "numpy", "meshes"},
     "exporting": {"dump", "sparse", "meshes", "search"}, "onnx": {"tracing"},
-    "dump": {"meshes", "search"}, "files": {"meshes"}, "search": {"dump", "meshes"},
+    "casadi": {"exporting", "tracing"},
+    "dump": {"meshes", "search"}, "files": {"tracing"}, "search": {"dump", "meshes"},
     "meshes": {"search"},
     "cli": {"dump", "exporting", "onnx", "search", "sparse", "tracing"},
 }  # fmt: skip

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from uopc.driver import compile, load_schedule, save_schedule
     from uopc.exporting.export import export
     from uopc.exporting.load import load_exported
-    from uopc.files.mapped import file
-    from uopc.files.safetensors import load_safetensors, save_safetensors
-    from uopc.files.stream import stream
     from uopc.ir import PatternMatcher, UPat, graph_rewrite
     from uopc.ir.builder.pytrees import register_pytree
     from uopc.ir.devices.mesh import Mesh, PartitionSpec, make_mesh
@@ -57,6 +54,9 @@ if TYPE_CHECKING:
         psum_scatter,
     )
     from uopc.tracing.custom_rules import checkpoint, custom_jvp, custom_vjp
+    from uopc.tracing.files.mapped import file
+    from uopc.tracing.files.safetensors import load_safetensors, save_safetensors
+    from uopc.tracing.files.stream import stream
     from uopc.tracing.jit import jit
     from uopc.tracing.loops import fold, fori_loop, map, scan, while_loop
     from uopc.tracing.nlp import nlp
@@ -102,8 +102,8 @@ _LAZY |= {"BottomUpGate": "uopc.ir.rewrite.engine"}
 _LAZY |= dict.fromkeys(("parse", "print_graph"), "uopc.ir.text.printer")
 _LAZY |= dict.fromkeys(("compile", "load_schedule", "save_schedule"), "uopc.driver")
 _LAZY |= {"export": "uopc.exporting.export", "load_exported": "uopc.exporting.load"}
-_LAZY |= {"file": "uopc.files.mapped", "stream": "uopc.files.stream"}
-_LAZY |= dict.fromkeys(("load_safetensors", "save_safetensors"), "uopc.files.safetensors")
+_LAZY |= {"file": "uopc.tracing.files.mapped", "stream": "uopc.tracing.files.stream"}
+_LAZY |= dict.fromkeys(("load_safetensors", "save_safetensors"), "uopc.tracing.files.safetensors")
 _LAZY |= dict.fromkeys(("Sparse", "Sparsity"), "uopc.sparse.sparsity")
 _LAZY |= dict.fromkeys(
     ("all_gather", "all_to_all", "axis_index", "axis_size", "pmax", "pmean", "pmin", "ppermute",

@@ -164,6 +164,31 @@ def test_acados_calling_convention(tmp_path: Path) -> None:
         np.testing.assert_allclose(got, np.asarray(other).T.ravel(), rtol=1e-14, atol=1e-15)
 
 
+@needs_c
+@pytest.mark.parametrize("kind", ["shared", "c"])
+def test_sparse_inputs(kind: str, tmp_path: Path) -> None:
+    """Only the entries are passed, in the order of csc; a whole matrix is a dense one."""
+    ca = pytest.importorskip("casadi")
+    rows, columns = [0, 2, 1, 2], [0, 0, 2, 2]
+    values, whole = uopc.param("values", (4,), F8), uopc.param("whole", (6,), F8)
+    inputs = [
+        uopc.Sparse(values, uopc.Sparsity(rows, columns, (3, 3), "csc")),
+        uopc.Sparse(whole, uopc.Sparsity([0, 1, 0, 1, 0, 1], [0, 0, 1, 1, 2, 2], (2, 3), "csc")),
+    ]
+    results = {"twice": uopc.Sparse(values * 2, inputs[0].sparsity), "all": whole.sum()}
+    uopc.export(results, tmp_path / "f", kind=kind, abi="casadi", inputs=inputs)
+    f = ca.external("f", library(tmp_path, kind))
+    assert str(f) == "f:(values[3x3,4nz],whole[2x3])->(twice[3x3,4nz],all) External"
+    a = ca.DM.triplet(rows, columns, [1.0, 2.0, 3.0, 4.0], 3, 3)
+    twice, total = f(a, np.arange(6.0).reshape(2, 3))
+    assert twice.nonzeros() == [2.0, 4.0, 6.0, 8.0] and float(total) == 15
+    with pytest.raises(UserError, match="a sparse input needs abi='casadi'"):
+        uopc.export(results, tmp_path / "g", inputs=inputs)
+    wrong = [uopc.Sparse(values * 2, inputs[0].sparsity), whole]
+    with pytest.raises(UserError, match=r"must be a param of shape \(4,\), its entries"):
+        uopc.export(results, tmp_path / "g", abi="casadi", inputs=wrong)
+
+
 def test_refusals(tmp_path: Path) -> None:
     x, n = uopc.param("x", (3,), F8), uopc.variable("n", 1, 9)
     by_rows = {"j": uopc.jacobian(x * x, x, format="csr")}

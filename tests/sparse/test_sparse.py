@@ -246,6 +246,44 @@ def test_what_is_written_element_by_element_is_rolled() -> None:
     assert made.statistics["boxes"] < 12
 
 
+def test_a_hessian_of_what_is_written_element_by_element_is_rolled() -> None:
+    """As many boxes for 60 stages as for 20, with the values of jacfwd of the gradient."""
+    boxes = []
+    for n in (20, 60):
+        x = uopc.param("x", (n,), dtypes.float64)
+        terms = [(x[k + 1] - x[k] * x[k]) ** 2 + x[k].sin() for k in range(n - 1)]
+        loss = uopc.stack(*terms).sum()
+        found = uopc.hessian(loss, x, format="csc", mode="direct")
+        boxes.append(found.statistics["boxes"])
+        at = np.random.default_rng(n).normal(size=n)
+        dense = uopc.compile(uopc.jacfwd(uopc.grad(loss, x), x))(at)
+        got = found.todense(uopc.compile(found.data)(at))
+        np.testing.assert_allclose(got, dense, rtol=1e-12, atol=1e-14)
+    assert boxes[0] == boxes[1]
+
+
+def test_a_hessian_by_a_node_that_is_no_param() -> None:
+    x = uopc.param("x", (4,), dtypes.float64)
+    y = x * 2
+    found = uopc.hessian((y * y * y).sum() * x[0], y, format="csc")
+    got = found.todense(uopc.compile(found.data, inputs=[x])(np.arange(1.0, 5.0)))
+    np.testing.assert_allclose(got, np.diag(6 * 2 * np.arange(1.0, 5.0)))
+
+
+def test_an_element_whose_factor_is_always_zero() -> None:
+    x, zero = uopc.param("x", (3,), dtypes.float64), uopc.constant([0.0, 1.0], dtypes.float64)
+    y = uopc.stack(x[0] * zero[0] * x[1].sin(), x[1])
+    found = uopc.jacobian(y.sum() * x[2], x, format="csc")
+    assert found.todense(uopc.compile(found.data)(np.ones(3))).tolist() == [[0.0, 1.0, 1.0]]
+
+
+def test_a_matrix_is_made_of_values_and_a_structure() -> None:
+    found = Sparse(np.array([1.0, 2.0]), Sparsity([1, 0], [0, 1], (2, 2), "csc"))
+    assert found.todense().tolist() == [[0.0, 2.0], [1.0, 0.0]]
+    with pytest.raises(UserError, match="expected values and a Sparsity, got 3"):
+        Sparse(np.array([1.0]), 3)
+
+
 def test_a_recurrence_that_is_written_out_takes_products() -> None:
     """It has a box for each of n² / 2 entries, which would be as many pieces of code."""
     n = 64

@@ -6,8 +6,10 @@ How exact they are over their whole range is measured in `test_accuracy.py`.
 from __future__ import annotations
 
 import itertools
+import math
 
 import ml_dtypes
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -245,3 +247,38 @@ def test_they_are_vectors_without_calls(name, t):
     assert f"x {'float' if t == 'float32' else 'double'}>" in kernel.source
     called = [line for line in kernel.source.splitlines() if " call " in line]
     assert all("@llvm." in line or line.endswith(" cold") for line in called), called
+
+
+def test_the_inverse_of_erf():
+    """Against mpmath, to 4 units in the last place; exact at the ends."""
+    random = np.random.default_rng(5)
+    tails = [1 - 10.0**-random.uniform(0, 15.6, 60), 10.0 ** -random.uniform(0, 300, 60)]
+    a = np.concatenate([random.uniform(-1, 1, 60), *tails, *[-t for t in tails]])
+    with mpmath.workdps(40):
+        want = np.array([float(mpmath.erfinv(mpmath.mpf(float(v)))) for v in a])
+    (x,) = params(a)
+    check(run(x.erfinv(), a), want, 4)
+    edges = np.array([0.0, -0.0, 1.0, -1.0, 1.5, -np.inf, np.nan])
+    (x,) = params(edges)
+    check(run(x.erfinv(), edges), np.array([0.0, -0.0, np.inf, -np.inf, *[np.nan] * 3]), 0)
+
+
+def check_remainder(a, b):
+    pair = np.array([a]), np.array([b])
+    x, y = params(*pair)
+    known = math.isfinite(a) and b == b and b
+    want = math.remainder(a, b) if known else math.nan
+    check(run(x.ieee_remainder(y), *pair), np.array([want]), 0)
+
+
+@given(st.floats(), st.floats())
+@settings(deadline=None)
+def test_the_remainder_of_c(a, b):
+    """Every bit, also of subnormals and where a quotient has a thousand digits."""
+    check_remainder(a, b)
+
+
+@given(st.integers(-40, 40), st.integers(-9, 9).filter(bool))
+@settings(deadline=None)
+def test_the_remainder_of_a_quotient_in_the_middle_is_even(a, b):
+    check_remainder(a / 2, float(b))

@@ -90,6 +90,10 @@ RULES: dict[str, DerivativeRule] = {
         lambda y, a, b: _hypot_share(y, a), lambda y, a, b: _hypot_share(y, b)
     ),
     "copysign": _Elementwise(_of_first, None),
+    "erfinv": _Elementwise(lambda y, x: (y * y).exp() * (0.5 * math.sqrt(math.pi))),
+    "ieee_remainder": _Elementwise(
+        lambda y, a, b: leaves.const_like(y, 1), lambda y, a, b: -((a - y) / b).round()
+    ),
     **array_rules.RULES,
     **matrix_rules.RULES,
     **scan_rule.RULES,

@@ -7,19 +7,20 @@ transposes: nothing is copied, the loops read in the other order.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from uopc.backends.plan import Shape
 from uopc.errors import Unsupported, UserError
 from uopc.exporting.casadi import Interface, Port
 from uopc.exporting.exported import ArrayArgument, Exported
-from uopc.exporting.places import Matrix
 from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import ParamArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.program.request import Request
+from uopc.sparse.sparsity import Sparse, Sparsity
 
 _NAME = re.compile(r"[A-Za-z](?!.*__)[A-Za-z0-9_]*")
 _REFUSED = ("null", "jac", "hess")
@@ -77,16 +78,41 @@ def _dims(u: UOp, what: str) -> tuple[int, ...]:
     return tuple([int(d) for d in dims])
 
 
-def with_interface(f: Exported, name: str) -> Exported:
-    """Add CasADi's interface to the function, with the name `name`."""
+def params_of(
+    inputs: Sequence[UOp | str | Sparse] | None,
+) -> tuple[Sequence[UOp | str] | None, dict[str, Sparsity]]:
+    """The params of the inputs, and the structures of those that are sparse, by name. UserError for
+    a Sparse whose data is no param of its entries."""
+    structures = {}
+    for given in inputs or ():
+        if not isinstance(given, Sparse):
+            continue
+        data = given.data
+        if not (isinstance(data, UOp) and data.op is Ops.PARAM and data.shape == (given.nnz,)):
+            raise UserError(
+                f"export: the data of a sparse input must be a param of shape ({given.nnz},), its"
+                f" entries, got {data!r}"
+            )
+        structures[str(data.arg.name)] = given.sparsity
+    if inputs is None:
+        return None, structures
+    return [u.data if isinstance(u, Sparse) else u for u in inputs], structures
+
+
+def with_interface(f: Exported, name: str, structures: Mapping[str, Sparsity]) -> Exported:
+    """Add CasADi's interface to the function, with the name `name`. structures: of sparse inputs,
+    by name."""
     if any([a.written and a.is_input for a in f.arrays]):
         raise Unsupported("export: a function for CasADi must not write an input: return the value")
-    inputs = [_dense(a) for a in f.arrays if a.is_input]
+    inputs = [
+        _sparse(a, structures[a.given]) if a.given in structures else _dense(a)
+        for a in f.arrays if a.is_input
+    ]
     if list(f.results) != list(range(len(inputs), len(f.arrays))):
         raise Unsupported("export: a result for CasADi must not be an argument itself: add 0 to it")
     if f.sizes:
         raise Unsupported(f"export: CasADi passes no sizes: bind {f.sizes[0].given}")
-    sparse = {f.results[m.result]: m for m in f.matrices}
+    sparse = {f.results[m.result]: m.layout.sparsity for m in f.matrices}
     outputs = [
         _sparse(a, sparse[i]) if i in sparse else _dense(a)
         for i, a in enumerate(f.arrays) if not a.is_input
@@ -107,12 +133,12 @@ def _column_major(shape: Shape) -> tuple[int, int]:
     return (sizes[1], sizes[0]) if len(sizes) == 2 else (sizes[0] if sizes else 1, 1)
 
 
-def _sparse(a: ArrayArgument, m: Matrix) -> Port:
-    s = m.layout.sparsity
+def _sparse(a: ArrayArgument, s: Sparsity) -> Port:
     if s.format != "csc":
         raise UserError(f"export: {a.given} must be csc for CasADi, got {s.format}: use csc()")
-    words = [*s.shape, *s.indptr.tolist(), *s.row.tolist()]
-    return Port(_port(a), tuple(words), s.nnz)
+    whole = s.nnz == s.shape[0] * s.shape[1]
+    places = (1,) if whole else (*s.indptr.tolist(), *s.row.tolist())
+    return Port(_port(a), (*s.shape, *places), s.nnz)
 
 
 def _port(a: ArrayArgument) -> str:

@@ -34,6 +34,7 @@ from uopc.ir.core import dtypes
 from uopc.ir.core.arena import arena
 from uopc.ir.core.uop import UOp
 from uopc.program.request import Request
+from uopc.sparse.sparsity import Sparse, Sparsity
 from uopc.target import CPUS
 
 # By kind: the file's ending, and the function that makes its content (from f and the file's stem).
@@ -68,7 +69,7 @@ class Export:
 
 def export(
     graph: Any, path: str | os.PathLike[str], *, kind: str = "object",
-    target: str | Sequence[str] | None = None, inputs: Sequence[UOp | str] | None = None,
+    target: str | Sequence[str] | None = None, inputs: Sequence[UOp | str | Sparse] | None = None,
     name: str | None = None, vectors: bool | None = None, optimize: bool = True,
     examples: Any = None, abi: str = "uopc", math: str = "own", threads: int = 1,
     weights: str = "auto", stack_bytes: int | None = None, index_bits: int | None = None,
@@ -86,13 +87,13 @@ def export(
     `c11` has none. examples: arguments of one call, as a list or a dict, for a self-test in C,
     NAME_test.c. abi: `casadi` adds the functions that CasADi's `external` and acados call, by the
     name of the function; the function itself is then NAME_uopc, and takes matrices in column-major
-    order. math: `libm`, in C, calls `sin`, `exp` and others of the C library, whose bits may
-    differ. threads: above 1, large kernels have this many parts, and the function takes a callback
-    that runs them. weights: the place of C's constant arrays, `inline` as text, `file` as
-    NAME_data.S, for an assembler, with a .bin file for each array; `auto`: files for arrays of 64
-    KiB and more. stack_bytes: the most memory on the stack for the buffers of one kernel; larger
-    buffers are part of `work`. By default 1 KiB on Cortex-M, else 32 KiB for each array.
-    index_bits: of loops and indices, if bounds allow 32; by default 32 on Cortex-M, else 64.
+    order. A sparse input is a Sparse in `inputs` whose data is a param. math: `libm`, in C, calls
+    `sin`, `exp` and others of the C library, whose bits may differ. threads: above 1, large kernels
+    have this many parts, and the function takes a callback that runs them. weights: the place of
+    C's constant arrays, `inline` as text, `file` as NAME_data.S, for an assembler, with a .bin file
+    each; `auto`: files for arrays of 64 KiB and more. stack_bytes: the most memory on the stack for
+    the buffers of one kernel, others are part of `work`; by default 1 KiB on Cortex-M, else 32 KiB
+    an array. index_bits: of loops and indices, if bounds allow 32; by default 32 on Cortex-M.
 
     The function takes the arrays (results last), then the sizes, then memory for intermediate
     values. Rows and columns of a Sparse are constant arrays. Results have the bits of a program
@@ -112,13 +113,13 @@ def export(
     function = names.checked_function(stem if name is None else name)
     found = _machines(kind, target, vectors, examples)
     found = _with_options(found, _calls_library(math, kind, examples), stack_bytes, index_bits)
-    optimize = checks.flag("export", "optimize", optimize)
-    _check_abi(abi, examples, threads)
+    params, structures = column_major.params_of(inputs)
+    _check_abi(abi, examples, threads, structures)
     with arena():
         if abi == "casadi":
-            f = _for_casadi(graph, inputs, optimize, function, found)
+            f = _for_casadi(graph, params, structures, optimize, function, found)
         else:
-            f = _lowered(graph, inputs, optimize, function, threads, found)
+            f = _lowered(graph, params, optimize, function, threads, found)
         f = data_files.separated(f, weights if kind == "c" else "inline")
         content = _content(f, stem, kind, examples)
     text = manifest.manifest(f, kind, content)
@@ -161,7 +162,7 @@ def _content(f: Exported, stem: str, kind: str, examples: Any) -> dict[str, byte
     return content
 
 
-def _check_abi(abi: str, examples: Any, threads: int) -> None:
+def _check_abi(abi: str, examples: Any, threads: int, sparse: Mapping[str, Sparsity]) -> None:
     """UserError for an unknown interface, or for options that CasADi's interface lacks."""
     if abi not in ABIS:
         raise UserError(f"export: unknown abi {abi!r}; choose {', '.join(ABIS)}")
@@ -169,20 +170,22 @@ def _check_abi(abi: str, examples: Any, threads: int) -> None:
         raise UserError("export: examples need abi='uopc': leave examples out")
     if abi == "casadi" and threads != 1:
         raise UserError("export: threads need abi='uopc': leave threads out")
+    if abi != "casadi" and sparse:
+        raise UserError("export: a sparse input needs abi='casadi': pass the param of its entries")
 
 
 def _for_casadi(
-    graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, name: str,
-    found: Sequence[machines.TargetMachine],
+    graph: Any, inputs: Sequence[UOp | str] | None, structures: Mapping[str, Sparsity],
+    optimize: bool, name: str, found: Sequence[machines.TargetMachine],
 ) -> Exported:  # fmt: skip
-    """The function with CasADi's interface."""
+    """The function with CasADi's interface. structures: of sparse inputs, by name."""
     if found[0].size_bits == 32:
         raise Unsupported(
             "export: a function for CasADi needs a target of 64 bits: choose kind='c'"
         )
     own = f"{column_major.checked_name(name)}_uopc"
     f = _lowered(graph, inputs, optimize, own, 1, found, column_major.transposed)
-    return column_major.with_interface(f, name)
+    return column_major.with_interface(f, name, structures)
 
 
 def _lowered(
@@ -190,6 +193,7 @@ def _lowered(
     found: Sequence[machines.TargetMachine], change: Callable[[Request], Request] = lambda r: r,
 ) -> Exported:  # fmt: skip
     """Lower the graph for a machine, or for each of several levels of x86-64."""
+    optimize = checks.flag("export", "optimize", optimize)
     request = change(request_for(graph, inputs, optimize, name, threads, found[0].target))
     matrices = places.matrices(request, name)
     if len(found) == 1:

@@ -105,11 +105,11 @@ class Boxes:
         """Keep the entries where a mask is True; None if there are none."""
         if mask.all():
             return box
+        if not mask.any():
+            return None
         axes = range(mask.ndim)
         lines = [mask.any(tuple([i for i in axes if i != axis])) for axis in axes]
         chosen = [np.flatnonzero(line) for line in lines]
-        if not math.prod([c.size for c in chosen]):
-            return None
         if math.prod([c.size for c in chosen]) == np.count_nonzero(mask):
             return self.taken(box, chosen)
         return self.listed(box, np.flatnonzero(mask))

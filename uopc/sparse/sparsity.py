@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from uopc.errors import UserError
+from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder.pytrees import LaidOut, register_pytree
 
 Places = npt.NDArray[np.int64]
@@ -197,7 +197,8 @@ class Sparse(LaidOut):
 
     `data` is a node of a graph, or an array if a program or a function of `jit` gave the matrix. If
     `constants="split"` took entries that are numbers out of `data`, `constants` has them as a pair
-    (which entries, their values). `statistics` says how the values are computed.
+    (which entries, their values). `statistics` says how the values are computed. You can make one
+    from values and a Sparsity: `uopc.Sparse(data, sparsity)`.
 
         >>> J = uopc.jacobian(lambda x: x * x, format="csc")(np.array([1.0, 3.0]))
         >>> J.data, J.indices, J.indptr
@@ -209,6 +210,13 @@ class Sparse(LaidOut):
 
     data: Any
     layout: Layout
+
+    def __init__(self, data: Any, layout: Layout | Sparsity) -> None:
+        made = Layout(layout) if isinstance(layout, Sparsity) else layout
+        if not isinstance(made, Layout):
+            raise UserTypeError(f"Sparse: expected values and a Sparsity, got {layout!r}")
+        object.__setattr__(self, "data", data)
+        object.__setattr__(self, "layout", made)
 
     def __repr__(self) -> str:
         return f"<Sparse of {self.sparsity!r}>"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from uopc.derivatives.transforms import Nodes, check_floats, check_loss, grad, inputs_of, listed
+from uopc.ir.builder import rebuild
 from uopc.ir.core.uop import UOp
-from uopc.sparse import matrices
+from uopc.sparse import matrices, propagate
 from uopc.sparse.matrices import Mode, Part
 from uopc.sparse.sparsity import Format, Sparse, Sparsity
 
@@ -28,12 +29,16 @@ def hessian(
     constants: Literal["split"] | None = None,
 ) -> Sparse:  # fmt: skip
     """The second derivatives of a scalar by all elements of `wrt`, or the "lower" or "upper" part
-    of the matrix with its diagonal."""
+    of the matrix with its diagonal. What is written element by element becomes arrays first, so
+    that its slopes are alike, too."""
     check_loss("hessian", loss)
     inputs, _ = inputs_of("hessian", wrt)
     matrices.check("hessian", format, mode, part, constants)
-    slopes = grad(loss, inputs)
-    return matrices.sparse_jacobian(slopes, inputs, format, mode, part, constants, symmetric=True)
+    (loss,), given = propagate.prepared([loss], inputs)
+    seeds = list(given)
+    slopes = grad(loss, seeds)
+    made = matrices.sparse_jacobian(slopes, seeds, format, mode, part, constants, symmetric=True)
+    return Sparse(rebuild.rebuild(made.data, given), made.layout)
 
 
 def sparsity(outputs: Nodes, wrt: Nodes, format: Format = "csc") -> Sparsity:

@@ -54,6 +54,27 @@ HALF_PI: Final = ((1.5707963705062866, -4.371138828673793e-08), (1.5707963267948
 LOG10_2: Final = ((0.3010300099849701, -1.432098883924482e-08), (0.3010299956639812,
     -2.8037281277851704e-18))
 # fmt: on
+# Rational functions for quantiles of the normal distribution: Wichura, "Algorithm AS 241", 1988.
+QUANTILE: Final = (
+    ((3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
+      1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
+      3.3430575583588128105e4, 2.5090809287301226727e3),
+     (1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+      2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4,
+      5.2264952788528545610e3)),
+    ((1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
+      3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
+      2.27238449892691845833e-2, 7.74545014278341407640e-4),
+     (1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
+      1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
+      1.05075007164441684324e-9)),
+    ((6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
+      2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+      2.71155556874348757815e-5, 2.01033439929228813265e-7),
+     (1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
+      7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7,
+      2.04426310338993978564e-15)),
+)
 LN2: Final = math.log(2)
 LOG10_E: Final = 0.4342944819032518
 _HUGE: Final = 2.0**30  # above, sqrt(x^2 ± 1) is |x|
@@ -289,7 +310,33 @@ def atan2(y: UOp, x: UOp) -> UOp:
     return with_sign(start[0] + (arc + start[1]), sign_of(y))
 
 
+@_of_one
+def erfinv(x: UOp) -> UOp:
+    """The quantile of the normal distribution at (1 + x) / 2, over sqrt(2): a rational function of
+    x^2 near 0, and of the root of a logarithm, in two ranges, near 1."""
+    a = abs(x)
+    central = a <= 0.85
+    root = _sqrt(-_log(central.where(1.0, 1.0 - a) * 0.5))
+    middle, near, far = [
+        polynomial(t, above) / polynomial(t, below)
+        for t, (above, below) in zip((0.180625 - a * a * 0.25, root - 1.6, root - 5.0), QUANTILE)
+    ]
+    size = central.where(a * 0.5 * middle, (root <= 5.0).where(near, far)) * math.sqrt(0.5)
+    size = a.eq(1.0).where(math.inf, (a > 1.0).where(math.nan, size))
+    return with_sign(size, sign_of(x))
+
+
 # ---------------------------------------------------------------- two numbers
+@_of_two
+def ieee_remainder(x: UOp, y: UOp) -> UOp:
+    """The exact remainder by 2 |y|, less |y| once or twice: then at most |y| / 2 is left."""
+    a, b = abs(x), abs(y)
+    rest = alu.alu(a, Ops.CMOD, b + b)
+    once = rest - b
+    found = (rest + rest > b).where((once + once >= b).where(once - b, once), rest)
+    return sign_of(x).ne(0).where(-found, found)
+
+
 @_of_two
 def hypot(x: UOp, y: UOp) -> UOp:
     """sqrt(x^2 + y^2), scaled by a power of 2 where squares overflow or vanish."""

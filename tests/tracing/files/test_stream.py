@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import uopc
-from tests.files.test_mapped import anonymous_memory, written
+from tests.tracing.files.test_mapped import anonymous_memory, written
 from uopc import UserError
 
 N = uopc.variable("n", 1, 100)

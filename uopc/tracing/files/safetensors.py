@@ -17,12 +17,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from uopc.errors import Unsupported, UserError, UserTypeError
-from uopc.files.mapped import check_bools
 from uopc.ir.builder import checks
 from uopc.ir.core import dtypes
 from uopc.ir.core.data import files
 from uopc.ir.core.data.files import Array
 from uopc.ir.core.dtypes import DType
+from uopc.tracing.files.mapped import check_bools
 
 MOST_HEADER = 100_000_000  # bytes: the format's own limit
 MOST_BYTES = 1 << 62

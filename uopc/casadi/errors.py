@@ -1,0 +1,31 @@
+"""Errors for Functions that have no graph: they name the Function, its operation and the way
+out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import casadi as ca
+
+from uopc.errors import Unsupported
+
+OP_NAMES = {getattr(ca, name): name[3:].lower() for name in dir(ca) if name.startswith("OP_")}
+_WAY_OUT = "leave it outside: lower the Functions around it, and call those from CasADi"
+
+
+def unsupported(f: ca.Function, op: int, reason: str = "", way: str = _WAY_OUT) -> Unsupported:
+    """The error for an operation of a Function."""
+    why = reason or "it has no graph"
+    return Unsupported(
+        f"casadi: {f.name()} uses {OP_NAMES.get(op, f'operation {op}')}: {why}; {way}"
+    )
+
+
+def not_a_graph(f: ca.Function, reason: str, way: str = _WAY_OUT) -> Unsupported:
+    """The error for a Function of a kind that is no list of operations."""
+    return Unsupported(f"casadi: {f.name()} is a {f.class_name()}: {reason}; {way}")
+
+
+def shown(value: Any) -> str:
+    """The kind of an object that was given by mistake."""
+    return type(value).__name__
