@@ -18,6 +18,7 @@ from uopc.ir.builder import rebuild
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.args import ParamArg
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.program.request import Request
 from uopc.sparse.sparsity import Sparse, Sparsity
@@ -41,6 +42,10 @@ def transposed(request: Request) -> Request:
     if request.structure == "kernel":
         raise Unsupported(
             "export: CasADi cannot call a kernel that is written by hand: pass values"
+        )
+    for u in request.facts.lengths:
+        raise Unsupported(
+            f"export: CasADi takes no results of computed length: {u.src[0].arg.name}{made_at(u)}"
         )
     for layout, v in zip(request.layouts, request.graph.src):
         if layout is not None and (layout.constants is not None or len(shapes.shape(v)) > 1):

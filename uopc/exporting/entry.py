@@ -2,6 +2,8 @@
 
     refuse sizes out of their bounds, then conditions that do not hold, by number
     for each launch, in order, repeated launches in a loop:
+        give the caller the lengths that are known now; refuse those out of their bounds, and
+        conditions on them that do not hold
         run the parts of the kernel one after another, or hand them to the caller's `run`
 """
 
@@ -11,7 +13,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 
 from uopc.backends.plan import Dim, PlannedLaunch, Row, nested
-from uopc.exporting.exported import Exported, Size
+from uopc.exporting.exported import Exported, ExportedLength, Size
 from uopc.exporting.sizes import expression
 from uopc.ir.core import dtypes
 from uopc.ir.core.ops import Ops
@@ -25,16 +27,40 @@ class EntryWriter(ABC):
 
     def __init__(self, f: Exported) -> None:
         self.f = f
+        self.known: set[str] = set()  # lengths, by the user's names
 
     def write(self) -> None:
         """Write the statements of the function, in order."""
         f = self.f
         for number, size in enumerate(f.sizes, 1):
             self.refuse_size(size, number)
-        for number, holds in enumerate(_conditions(f), 1 + len(f.sizes)):
-            self.refuse_unless(holds, number)
-        self.before_launches()
-        self._row(nested(len(f.plan.launches), f.plan.repeats))
+        self._refuse_conditions(frozenset())
+        self.know_sizes()
+        for part in nested(len(f.plan.launches), f.plan.repeats):
+            self._know_lengths(part if isinstance(part, int) else part[0].first)
+            self._row([part])
+        self._know_lengths(len(f.plan.launches))
+
+    def _know_lengths(self, launch: int) -> None:
+        """Take the lengths that are known before a launch."""
+        known = [x for x in self.f.lengths if x.launch == launch]
+        for x in known:
+            self.take_length(x, 1 + len(self.f.sizes) + len(self.f.plan.conditions)
+                             + self.f.lengths.index(x))  # fmt: skip
+            self.known.add(x.given)
+        if known:
+            self._refuse_conditions(frozenset([x.given for x in known]))
+            self.know_sizes()
+
+    def _refuse_conditions(self, new: frozenset[str]) -> None:
+        """Refuse the conditions that depend on new lengths, and on no unknown ones."""
+        f, lengths = self.f, self.f.room.keys()
+        for number, c in enumerate(f.plan.conditions, 1 + len(f.sizes)):
+            of = [d.variables for d in (c.left, c.right) if not isinstance(d, int)]
+            needed = lengths & frozenset[str]().union(*of)
+            if needed <= self.known and (needed & new if new else not needed):
+                sides = expression(c.left, f), expression(c.right, f)
+                self.refuse_unless(intern(_RELATIONS[c.relation], dtypes.bool_, sides), number)
 
     def _row(self, row: Row) -> None:
         for part in row:
@@ -54,8 +80,13 @@ class EntryWriter(ABC):
         """Return the number unless a condition holds."""
 
     @abstractmethod
-    def before_launches(self) -> None:
-        """Compute what all launches use."""
+    def take_length(self, length: ExportedLength, number: int) -> None:
+        """Read a length, give it to the caller, and return the number if it is out of its
+        bounds."""
+
+    @abstractmethod
+    def know_sizes(self) -> None:
+        """Compute what launches use of the sizes and lengths that are known."""
 
     @abstractmethod
     def repeated(self, times: Dim) -> AbstractContextManager[object]:
@@ -69,12 +100,3 @@ class EntryWriter(ABC):
 def is_shared(f: Exported, launch: PlannedLaunch) -> bool:
     """True if the caller runs the parts of a launch."""
     return f.threads > 1 and launch.parallel
-
-
-def _conditions(f: Exported) -> list[UOp]:
-    """The conditions that sizes must meet besides their bounds."""
-    made = []
-    for c in f.plan.conditions:
-        sides = expression(c.left, f), expression(c.right, f)
-        made.append(intern(_RELATIONS[c.relation], dtypes.bool_, sides))
-    return made

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from uopc import config
 from uopc.backends.c.names import identifier
 from uopc.backends.llvm import index_width
-from uopc.backends.plan import Dim, Plan, value_of
+from uopc.backends.plan import Dim, Plan, Pointer, value_of
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.exporting.casadi import Interface
 from uopc.exporting.machines import TargetMachine
@@ -22,7 +22,6 @@ from uopc.ir.core import bounds, dtypes, shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
-from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.passes.pass_manager import Lowered
 from uopc.program.artifact import Artifact
@@ -59,6 +58,21 @@ class Size:
 
 
 @dataclass(frozen=True)
+class ExportedLength:
+    """A size that the function computes: its bounds, its place, and the number of launches after
+    which it is known. `name`: the pointer through which the caller gets it, `value`: its value in
+    the function."""
+
+    name: str
+    value: str
+    given: str
+    low: int
+    high: int
+    at: Pointer
+    launch: int
+
+
+@dataclass(frozen=True)
 class ExportedKernel:
     """A kernel as a LINEAR in execution order, its name in the files, and its source lines."""
 
@@ -81,6 +95,7 @@ class Exported:
     arrays: tuple[ArrayArgument, ...]
     results: tuple[int, ...]
     sizes: tuple[Size, ...]
+    lengths: tuple[ExportedLength, ...]
     kernels: Mapping[str, ExportedKernel]  # by their names in the plan
     constants: tuple[npt.NDArray[Any], ...]
     graph: str
@@ -122,6 +137,11 @@ class Exported:
     def names(self) -> dict[str, str]:
         """The names of the sizes in C, by the user's names."""
         return {s.given: s.name for s in self.sizes}
+
+    @property
+    def room(self) -> dict[str, int]:
+        """The greatest values of the lengths that the function computes, by the user's names."""
+        return {x.given: x.high for x in self.lengths}
 
     def constant(self, number: int) -> str:
         """The name of a constant array."""
@@ -166,11 +186,6 @@ def request_for(
         )
     else:
         request = prepare(graph, inputs, optimize, threads, name, options, None, "cpu")
-    for u in request.facts.lengths:
-        raise Unsupported(
-            f"export: the length {u.src[0].arg.name} is computed by the graph: export a graph that"
-            f" keeps a mask in its place, or the places and their number{made_at(u)}"
-        )
     return with_constants_computed(request, machine)
 
 
@@ -198,6 +213,7 @@ def lowered_for(
     if request.threads > 1:
         parameters |= {*RUN}
     arrays, results = _arrays(request, plan, parameters)
+    lengths = _lengths(plan, parameters)
     sizes = _sizes(plan, arrays, parameters)
     taken = {name, *parameters}
     kernels = {}
@@ -210,7 +226,7 @@ def lowered_for(
         for kernel in kernels.values():
             _check_indices(kernel)
     return Exported(
-        name, machine, plan, tuple(arrays), results, sizes, kernels,
+        name, machine, plan, tuple(arrays), results, sizes, lengths, kernels,
         plan.constants, printed.digest, request, matrices,
     )  # fmt: skip
 
@@ -253,8 +269,19 @@ def _sizes(plan: Plan, arrays: Sequence[ArrayArgument], taken: set[str]) -> tupl
     shaped = [d.variable for a in arrays for d in a.shape if not isinstance(d, int)]
     known = {v.name: v for v in plan.variables}
     order = dict.fromkeys([*[n for n in shaped if n is not None], *known])
-    found = [known[n] for n in order]
+    found = [known[n] for n in order if n in known]
     return tuple([Size(identifier(v.name, taken), v.name, v.lo, v.hi) for v in found])
+
+
+def _lengths(plan: Plan, taken: set[str]) -> tuple[ExportedLength, ...]:
+    """The lengths that the function computes, in the order in which they are known."""
+    return tuple([
+        ExportedLength(
+            identifier(x.name, taken), identifier(f"_length{i}", taken), x.name, x.lo, x.hi, x.at,
+            x.launch,
+        )
+        for i, x in enumerate(plan.lengths, 1)
+    ])  # fmt: skip
 
 
 def _lines(lowered: Lowered, linear: UOp) -> tuple[str, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from uopc.backends.c.names import comment, wrapped
 from uopc.backends.c.types import memory_type
+from uopc.backends.plan import Shape
 from uopc.exporting import levels, places
 from uopc.exporting.casadi import declarations
 from uopc.exporting.exported import ArrayArgument, Exported
 from uopc.exporting.manifest import ABI, WORK_ALIGNMENT
-from uopc.exporting.sizes import work
+from uopc.exporting.sizes import with_room, work
 from uopc.ir.core import bounds
 from uopc.ir.index.affine import is_const
 
@@ -38,16 +39,17 @@ machine: ask once where that matters.
 """
 
 
-def shape_text(a: ArrayArgument) -> str:
+def shape_text(shape: Shape) -> str:
     """A shape as a comment shows it."""
-    return f"[{', '.join(map(str, a.shape))}]"
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def parameters(f: Exported) -> list[str]:
     """The declarations of the function's parameters, in order."""
     arrays = [f"{'' if a.written else 'const '}{memory_type(a.dtype)} *{a.name}" for a in f.arrays]
     run = ["uopc_run run", "void *context"] if f.threads > 1 else []
-    return [*arrays, *_sizes(f), "void *work", *run]
+    lengths = [f"int64_t *{x.name}" for x in f.lengths]
+    return [*arrays, *lengths, *_sizes(f), "void *work", *run]
 
 
 def _sizes(f: Exported) -> list[str]:
@@ -79,7 +81,8 @@ def header(f: Exported) -> str:
         *([_RUN_TYPES.strip(), ""] if f.threads > 1 else []), f"#define {upper}_ABI {ABI}",
         *_most_work(f),
         f"#define {upper}_WORK_ALIGNMENT {WORK_ALIGNMENT}", "",
-        *[comment(_described(a)) for a in f.arrays],
+        *[comment(_described(a, f)) for a in f.arrays],
+        *[comment(f"{x.name} (out): a number, {x.low} to {x.high}") for x in f.lengths],
         *[comment(f"{s.name}: {s.low} to {s.high}") for s in f.sizes],
         comment(_work(f)), *([comment(_RUN.strip())] if f.threads > 1 else []),
         *[comment(text) for text in _results(f)],
@@ -110,9 +113,11 @@ def _matrices(f: Exported) -> list[str]:
     return made
 
 
-def _described(a: ArrayArgument) -> str:
+def _described(a: ArrayArgument, f: Exported) -> str:
     how = "in" if not a.written else "in and out" if a.is_input else "out"
-    return f"{a.name} ({how}): {a.dtype.name}{shape_text(a)}"
+    most = with_room(a.shape, f)
+    room = "" if most == a.shape else f" in memory for {shape_text(most)}"
+    return f"{a.name} ({how}): {a.dtype.name}{shape_text(a.shape)}{room}"
 
 
 def _work(f: Exported) -> str:
@@ -141,14 +146,17 @@ def _work_text(f: Exported) -> str:
 
 def _results(f: Exported) -> list[str]:
     """The comment about return values."""
-    if not f.sizes and not f.plan.conditions and not f.levels:
+    if not f.sizes and not f.plan.conditions and not f.levels and not f.lengths:
         return ["Returns 0."]
-    made = ["Returns 0; or, before anything is written, the number of what is wrong:"]
+    until = "; where it depends on a length, results may be written" if f.lengths else ""
+    made = [f"Returns 0; or, before anything is written, the number of what is wrong{until}:"]
     if f.levels:
         made.append(f"{levels.LACKING}: the processor has none of the levels")
     made += [f"{i}: {s.name} is out of its bounds" for i, s in enumerate(f.sizes, 1)]
     for i, c in enumerate(f.plan.conditions, 1 + len(f.sizes)):
         made.append(f"{i}: it must hold that {c.sides[0]} is {_relation(c.relation)} {c.sides[1]}")
+    first = 1 + len(f.sizes) + len(f.plan.conditions)
+    made += [f"{i}: {x.name} is out of its bounds" for i, x in enumerate(f.lengths, first)]
     return made
 
 

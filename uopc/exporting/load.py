@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import os
 import platform
 from collections import Counter
@@ -11,13 +12,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from uopc.backends.cpu.arguments import BoundArguments, bind, shape_of
+import numpy as np
+
+from uopc.backends.cpu.arguments import BoundArguments, bind, check_bounds, shape_of
 from uopc.backends.cpu.bounded_cache import BoundedMap
 from uopc.backends.plan import (
     AnyArray,
     Argument,
     DimValue,
+    Length,
     Plan,
+    Pointer,
     ResultArray,
     Shape,
     Variable,
@@ -55,6 +60,7 @@ class ExportedFunction:
         self._function, self._memory = function, memory
         self._plan = _plan(promised)
         self._serial = (None, None) if promised["threads"] > 1 else ()  # the parts in order
+        self._room = {x.name: x.hi for x in self._plan.lengths}
         self._known: BoundedMap[Any, dict[str, int]] = BoundedMap()
 
     def __repr__(self) -> str:
@@ -64,9 +70,10 @@ class ExportedFunction:
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """The results, in the structure of the graph. `out=` and errors are those of a Program."""
         plan, bound = self._plan, bind(self._plan, arrays, named, self._known)
-        shapes = [shape_of(r.shape, bound.values) for r in plan.results]
         fresh = self._fresh(bound)
-        self._run([*bound.arrays, *fresh], bound.values)
+        values = self._run([*bound.arrays, *fresh], bound.values)
+        fresh = self._trimmed(fresh, values)
+        shapes = [shape_of(r.shape, values) for r in plan.results]
         return bound.results(plan, shapes, fresh, bound.arrays.__getitem__)
 
     def traced(
@@ -76,8 +83,9 @@ class ExportedFunction:
         bound = bind(self._plan, arrays, dict(named), self._known)
         passed = [a.copy() for a in [*bound.arrays, *self._fresh(bound)]]
         before = [a.copy() for a in passed]
-        self._run(passed, bound.values)
-        return before, passed, bound.values
+        values = self._run(passed, bound.values)
+        given = len(bound.arrays)
+        return before, [*passed[:given], *self._trimmed(passed[given:], values)], values
 
     def _fresh(self, bound: BoundArguments) -> list[AnyArray]:
         """The arrays of results that need memory: from `out=` where given. A length below 0 is a
@@ -85,24 +93,45 @@ class ExportedFunction:
         made = []
         for r, out in zip(self._plan.results, bound.outs, strict=True):
             if r.source is None:
-                shape = [max(0, n) for n in shape_of(r.shape, bound.values)]
+                shape = [max(0, n) for n in shape_of(r.shape, bound.values | self._room)]
                 made.append(new_array(shape, r.dtype) if out is None else out)
         return made
 
-    def _run(self, passed: Sequence[AnyArray], values: Mapping[str, int]) -> None:
-        """Call the function. UserError if it refuses the sizes."""
+    def _trimmed(self, made: Sequence[AnyArray], values: Mapping[str, int]) -> list[AnyArray]:
+        """The results that need memory, of which those of computed lengths own exactly theirs."""
+        found = []
+        for array, r in zip(made, self._plan.fresh, strict=True):
+            shape = shape_of(r.shape, values)
+            is_whole = array.shape == shape
+            found.append(
+                array if is_whole else array.reshape(-1)[: math.prod(shape)].reshape(shape).copy()
+            )
+        return found
+
+    def _run(self, passed: Sequence[AnyArray], values: Mapping[str, int]) -> dict[str, int]:
+        """Call the function, and return all sizes. UserError if it refuses them."""
         work = aligned(value_of(self._plan.arena_bytes, values))
-        pointers = [a.ctypes.data for a in passed]
+        lengths = np.zeros(len(self._room), np.int64)
+        pointers = [a.ctypes.data for a in (*passed, *[lengths[i:] for i in range(len(lengths))])]
         sizes = [values[v.name] for v in self._plan.variables]
         code = self._function(
             *map(ctypes.c_void_p, pointers), *map(ctypes.c_int64, sizes),
             ctypes.c_void_p(work.ctypes.data), *self._serial,
         )  # fmt: skip
-        if code:  # the number of the size or condition, of which the sizes hold
-            condition = self.manifest["conditions"][code - 1 - len(sizes)]
-            raise UserError(
-                f"{self._plan.name}: it must hold that {condition}, with {dict(values)}"
-            )
+        found = {**values, **dict(zip(self._room, lengths.tolist()))}
+        if code:  # the number of the size, condition or length, of which the sizes hold
+            self._refuse(code - 1 - len(sizes), found)
+        return found
+
+    def _refuse(self, number: int, values: Mapping[str, int]) -> None:
+        """UserError for a condition, or for a length out of its bounds."""
+        conditions = self.manifest["conditions"]
+        if number >= len(conditions):
+            x = self._plan.lengths[number - len(conditions)]
+            check_bounds(Variable(x.name, x.lo, x.hi), values[x.name], "the function")
+        raise UserError(
+            f"{self._plan.name}: it must hold that {conditions[number]}, with {dict(values)}"
+        )
 
 
 def _plan(promised: Mapping[str, Any]) -> Plan:
@@ -127,6 +156,10 @@ def _plan(promised: Mapping[str, Any]) -> Plan:
         arena_bytes=_shape([promised["work"]["bytes"]])[0],
         threads=promised["threads"],
         name=promised["name"],
+        lengths=tuple([
+            Length(x["name"], x["low"], x["high"], Pointer(0, 0), 0)
+            for x in promised.get("lengths", ())
+        ]),
     )
 
 
@@ -201,7 +234,8 @@ def _read_manifest(file: Path) -> dict[str, Any]:
         known = known and isinstance(found["target"]["triple"], str)
     except (ValueError, LookupError, TypeError) as error:
         raise UserError(f"{file}: not a manifest of an exported function: {error!r}") from None
-    if version != (manifest.FORMAT, manifest.ABI) or not known:
+    readable = [(number, manifest.ABI) for number in manifest.FORMATS]
+    if version not in readable or not known:
         raise UserError(f"{file}: format and ABI {version}; this version of uopc reads "
-                        f"{(manifest.FORMAT, manifest.ABI)}")  # fmt: skip
+                        f"{' and '.join(map(str, readable))}")  # fmt: skip
     return found

@@ -20,7 +20,7 @@ from uopc.exporting import places
 from uopc.exporting.exported import Exported
 from uopc.exporting.sizes import promised_work
 
-FORMAT = 1  # of the manifest
+FORMATS = (1, 2)  # of the manifest; 2 has lengths
 ABI = 1  # of the calling convention
 WORK_ALIGNMENT = 8  # the least; vectors are fastest at ALIGNMENT
 _WIDTH = 88
@@ -32,7 +32,7 @@ def contract(f: Exported) -> dict[str, Any]:
     """The contract of a function, as JSON values."""
     machine = f.machine
     found = {
-        "format": FORMAT,
+        "format": max(FORMATS) if f.lengths else min(FORMATS),
         "abi": ABI,
         "name": f.name,
         "graph": f.graph,
@@ -63,8 +63,16 @@ def contract(f: Exported) -> dict[str, Any]:
         ],
         "conditions": [f"{c.sides[0]} {c.relation} {c.sides[1]}" for c in f.plan.conditions],
     }  # fmt: skip
-    views = _views(f)
-    return {**found, "views": views} if views else found
+    views, lengths = _views(f), _lengths(f)
+    found |= {"views": views} if views else {}
+    return {**found, "lengths": lengths} if lengths else found
+
+
+def _lengths(f: Exported) -> list[dict[str, Any]]:
+    """The sizes that the function computes and returns through pointers, behind the arrays."""
+    return [
+        {"name": x.given, "c_name": x.name, "low": x.low, "high": x.high} for x in f.lengths
+    ]  # fmt: skip
 
 
 def _views(f: Exported) -> dict[str, Any]:

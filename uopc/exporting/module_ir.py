@@ -32,7 +32,7 @@ from uopc.backends.memory_plan import ALIGNMENT
 from uopc.backends.plan import Dim, Plan, PlannedLaunch, Pointer, Scalar, Word
 from uopc.exporting import casadi, levels, manifest, mulacc, square_root
 from uopc.exporting.entry import EntryWriter, is_shared
-from uopc.exporting.exported import RUN, Exported, ExportedKernel, Size, bits
+from uopc.exporting.exported import RUN, Exported, ExportedKernel, ExportedLength, Size, bits
 from uopc.exporting.places import ConstantTable
 from uopc.exporting.sizes import expression, work
 from uopc.ir.core.ops import Ops
@@ -130,10 +130,19 @@ class _EntryCode(EntryWriter):
         with self.b.when(self.sizes.value(holds) ^ True):
             self.b.ret(number)
 
-    def before_launches(self) -> None:
+    def take_length(self, length: ExportedLength, number: int) -> None:
+        value = self._word(length.at).to(PointerTo(I64)).load()
+        Operand(self.b, PointerTo(I64), f"%{length.name}").store(value)
+        with self.b.when(value.compare("slt", length.low) | value.compare("sgt", length.high)):
+            self.b.ret(number)
+        self.sizes.given[length.value] = value
+
+    def know_sizes(self) -> None:
         if self.f.plan.repeats:  # all sizes are computed first: values in a loop end with it
+            unknown = self.f.room.keys() - self.known
             for dim in _sizes(self.f.plan):
-                self._size(dim)
+                if isinstance(dim, int) or unknown.isdisjoint(dim.variables):
+                    self._size(dim)
 
     def _size(self, size: Dim) -> Operand:
         if isinstance(size, int):
@@ -212,7 +221,8 @@ def _sizes(plan: Plan) -> Iterator[Dim]:
 
 def parameters(f: Exported) -> list[str]:
     """The parameters of the entry, with their types."""
-    made = [*[f"ptr %{a.name}" for a in f.arrays], *_size_parameters(f)]
+    pointers = [*[a.name for a in f.arrays], *[x.name for x in f.lengths]]
+    made = [*[f"ptr %{name}" for name in pointers], *_size_parameters(f)]
     return [*made, "ptr %work", *([f"ptr %{name}" for name in RUN] if f.threads > 1 else [])]
 
 

@@ -110,6 +110,7 @@ def self_test(
     ]
     memory = [f"static _Alignas(64) unsigned char mem_{a.name}[{before.nbytes + 2 * _GUARD}];"
               for a, before, _ in rows]  # fmt: skip
+    memory += [f"static int64_t length_{x.name};" for x in f.lengths]
     nbytes = f.work_bytes(values)
     memory.append(f"static _Alignas(64) unsigned char mem_work[{nbytes + 2 * _GUARD}];")
     parts = [
@@ -139,7 +140,7 @@ def _call(
         f"({'' if a.written else 'const '}{memory_type(a.dtype)} *)(void *)(mem_{place} + GUARD)"
         for a, place in zip(f.arrays, places)
     ]
-    numbers = _numbers(f, sizes)
+    numbers = [*[f"&length_{x.name}" for x in f.lengths], *_numbers(f, sizes)]
     run = [how, "NULL"] if f.threads > 1 else []
     return f"{f.name}({', '.join([*arrays, *numbers, 'mem_work + GUARD', *run])})"
 
@@ -165,21 +166,26 @@ def _runs(
     sizes = [values[s.given] for s in f.sizes]
     call = _call(f, sizes, "rubbish == 0x5Au ? NULL : backwards")
     work = f.work_bytes(values)
-    made = [_run(rows, work, "run", call, "want")]
+    lengths = [
+        f"    found += (length_{x.name} != INT64_C({values[x.given]})) ? 1u : 0u;"
+        for x in f.lengths
+    ]
+    made = [_run(rows, work, "run", call, "want", lengths)]
     if shared:
         alone = [(a, before, after) for i, ((a, before, _), after) in enumerate(zip(rows, together))
                  if i not in shared]  # fmt: skip
         call = _call(f, sizes, shared=shared)
-        made.append(_run(alone, work, "run_shared", call, "both"))
+        made.append(_run(alone, work, "run_shared", call, "both", []))
     return made
 
 
 def _run(
-    rows: Sequence[tuple[ArrayArgument, Any, Any]], work: int, name: str, call: str, wanted: str
-) -> str:
+    rows: Sequence[tuple[ArrayArgument, Any, Any]], work: int, name: str, call: str, wanted: str,
+    checks: Sequence[str],
+) -> str:  # fmt: skip
     lines = [f"static size_t {name}(unsigned char rubbish)", "{", "    size_t found = 0;"]
     lines += _fills(rows, work)
-    lines += [f"    if ({call} != 0) {{", "        return 1;", "    }"]
+    lines += [f"    if ({call} != 0) {{", "        return 1;", "    }", *checks]
     for a, before, after in rows:
         want = f"{wanted}_{a.name}" if a.written else f"in_{a.name}"
         numbers = f"{after.size}u, {a.dtype.itemsize}u, {_not_a_number(a.dtype)}"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from functools import reduce
 
-from uopc.backends.plan import Dim, DimValue
+from uopc.backends.plan import Dim, DimValue, Shape
 from uopc.errors import Unsupported
 from uopc.exporting.exported import Exported
 from uopc.ir.builder.operands import variable
@@ -22,7 +22,22 @@ def expression(size: Dim, f: Exported) -> UOp:
     """A size as an index expression over the names in C. Unsupported if it may exceed 64 bits."""
     if isinstance(size, int):
         return affine.const(size)
-    return _read(size, {s.given: variable(s.name, s.low, s.high) for s in f.sizes})
+    by_name = {s.given: variable(s.name, s.low, s.high) for s in f.sizes}
+    by_name |= {x.given: variable(x.value, x.low, x.high) for x in f.lengths}
+    return _read(size, by_name)
+
+
+def with_room(shape: Shape, f: Exported) -> Shape:
+    """A shape with the greatest values of the lengths that the function computes."""
+    known = {name: affine.const(most) for name, most in f.room.items()}
+    made: list[Dim] = []
+    for d in shape:
+        if not isinstance(d, int) and not known.keys().isdisjoint(d.variables):
+            by_name = {s.given: variable(s.given, s.low, s.high) for s in f.sizes} | known
+            found = _read(d, by_name)
+            d = int(found.arg) if affine.is_const(found) else DimValue.of(found)
+        made.append(d)
+    return tuple(made)
 
 
 def work(f: Exported) -> UOp:

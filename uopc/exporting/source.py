@@ -20,7 +20,7 @@ from uopc.backends.llvm import scratch
 from uopc.backends.plan import Dim, PlannedLaunch, Pointer, Scalar, Word
 from uopc.exporting import casadi, manifest, places
 from uopc.exporting.entry import EntryWriter, is_shared
-from uopc.exporting.exported import RUN, Exported, ExportedKernel, Size
+from uopc.exporting.exported import RUN, Exported, ExportedKernel, ExportedLength, Size
 from uopc.exporting.header import prototype, work_prototype
 from uopc.exporting.sizes import expression, work
 from uopc.ir.core import dtypes, storage, walk
@@ -100,7 +100,7 @@ def source(f: Exported, stem: str) -> str:
         *[k.text for k in kernels.values()],
         f'const char {f.name}_id[] = "{manifest.contract_id(f)}";',
         _work_bytes(f),
-        _EntryText(f, kernels).text(), "" if f.casadi is None else casadi.source(f.casadi),
+        _EntryText(f, kernels, prelude).text(), "" if f.casadi is None else casadi.source(f.casadi),
     ]  # fmt: skip
     head = comment(
         f"{f.name}: made by uopc for {f.machine.name}. It is C11 and needs "
@@ -162,10 +162,9 @@ def _table(head: str, t: DType, array: npt.NDArray[Any], prelude: Prelude) -> st
 class _EntryText(EntryWriter):
     """The exported function itself."""
 
-    def __init__(self, f: Exported, kernels: dict[str, _CFunction]) -> None:
+    def __init__(self, f: Exported, kernels: dict[str, _CFunction], prelude: Prelude) -> None:
         super().__init__(f)
-        self.kernels, self.depth = kernels, 0
-        self.checks: list[str] = []
+        self.kernels, self.prelude, self.depth = kernels, prelude, 0
         self.lines: list[str] = []
 
     def text(self) -> str:
@@ -174,20 +173,29 @@ class _EntryText(EntryWriter):
         given = [*[a.name for a in f.arrays], "work", *(RUN if f.threads > 1 else ())]
         read = set(re.findall(r"\w+", body))
         unread = [f"    (void){name};" for name in given if name not in read]
-        parts = [prototype(f), "{", *unread, *self.checks, body, "    return 0;", "}"]
+        parts = [prototype(f), "{", *unread, body, "    return 0;", "}"]
         return "\n".join(parts).replace("\n\n", "\n")
 
     def refuse_size(self, size: Size, number: int) -> None:
-        least, most = literal(dtypes.int64, size.low), literal(dtypes.int64, size.high)
-        self._refuse(f"{size.name} < {least} || {size.name} > {most}", number)
+        self._refuse_outside(size.name, size.low, size.high, number)
+
+    def _refuse_outside(self, name: str, low: int, high: int, number: int) -> None:
+        least, most = literal(dtypes.int64, low), literal(dtypes.int64, high)
+        self._refuse(f"{name} < {least} || {name} > {most}", number)
 
     def refuse_unless(self, holds: UOp, number: int) -> None:
         self._refuse(f"!{infix.render(holds)}", number)
 
     def _refuse(self, wrong: str, number: int) -> None:
-        self.checks += [f"    if ({wrong}) {{", f"        return {number};", "    }"]
+        self.lines += [f"    if ({wrong}) {{", f"        return {number};", "    }"]
 
-    def before_launches(self) -> None:
+    def take_length(self, length: ExportedLength, number: int) -> None:
+        at = _word(self.f, length.at, dtypes.int64, self.prelude)
+        self.lines.append(code(f"    const int64_t {length.value} = *({at});"))
+        self.lines.append(f"    *{length.name} = {length.value};")
+        self._refuse_outside(length.value, length.low, length.high, number)
+
+    def know_sizes(self) -> None:
         """All sizes are expressions where they are used."""
 
     @contextlib.contextmanager
