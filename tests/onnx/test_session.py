@@ -14,6 +14,7 @@ from onnx import helper, parser
 import uopc.onnx
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.onnx import InferenceSession
+from uopc.onnx.runtime import deciding
 from uopc.onnx.signature import ModelSignature
 
 HEAD = '<ir_version: 8, opset_import: ["": 18], producer_name: "made", model_version: 3>'
@@ -160,6 +161,24 @@ def test_values_that_decide_shapes_are_those_of_the_call() -> None:
         np.testing.assert_array_equal(made, [0, 1, 2, 0, 1, 2])
         (made,) = session.run(None, {"x": np.arange(4, dtype="f4"), "rate": np.int64(8000)})
         np.testing.assert_array_equal(made, [[0, 1], [2, 3]])
+
+
+def test_inputs_that_decide_shapes_are_known_to_later_sessions(tmp_path: Any) -> None:
+    """They are kept for the file as it is, and a session of a changed file finds them anew."""
+    file, x = tmp_path / "m.onnx", np.arange(3, dtype="f4")
+    file.write_bytes(model(CHOICE))
+    given = {"x": x, "rate": np.int64(16000)}
+    with uopc.options(cache_dir=str(tmp_path / "cache")):
+        assert deciding.known(file) == ()
+        wanted = InferenceSession(file).run(None, given)
+        assert deciding.known(file) == deciding.known(str(file)) == ("rate",)
+        np.testing.assert_array_equal(InferenceSession(file).run(None, given), wanted)
+        file.write_bytes(model(NET))
+        assert deciding.known(file) == () == deciding.known(model(NET))
+        InferenceSession(file).run(None, feed())
+    with uopc.options(cache_dir=""):
+        deciding.keep(file, ["x"])
+        assert deciding.known(file) == ()
 
 
 def test_results_that_are_no_tensors() -> None:

@@ -69,7 +69,7 @@ class Source:
     def _components(self) -> tuple[tuple[str, str], ...]:
         """The parts of the description; empty for objects and for arguments of unusual kinds."""
         model, dims, constants = self._given
-        path = _path(model)
+        path = real_path(model)
         sizes, known = _sizes(dims or {}), _digest(constants or {})
         if path is None or sizes is None or known is None or _has_own_operators():
             return ()
@@ -125,7 +125,7 @@ def _of_graph(graph: Graph) -> Source:
     return made
 
 
-def _path(model: Any) -> str | None:
+def real_path(model: Any) -> str | None:
     """The real path of a model's file; None if the model names no file, or the path is not text."""
     if not isinstance(model, (str, os.PathLike)):
         return None

@@ -22,6 +22,7 @@ from uopc import config
 from uopc.errors import UserError, UserTypeError
 from uopc.onnx.loaded import Loaded, load
 from uopc.onnx.node import Decides
+from uopc.onnx.runtime import deciding
 from uopc.onnx.runtime.binding import NUMPY, Array, IOBinding
 from uopc.onnx.runtime.options import (
     RunOptions,
@@ -61,11 +62,11 @@ class InferenceSession:
         self._args = [_FedArgument(i) for i in self._signature.inputs]
         names = self._signature.sizes
         self._given = {k: v for k, v in self._options.sizes.items() if k in names}
-        self._deciding: tuple[str, ...] = ()  # the inputs on whose values a shape depends
+        self._deciding = deciding.known(path_or_bytes)  # the inputs on whose values a shape depends
         self._making = threading.Lock()
         most = max(config.current().programs, 1)
         self._program = functools.lru_cache(most)(self._made)
-        if len(self._given) == len(names):
+        if len(self._given) == len(names) and not self._deciding:
             with contextlib.suppress(Decides):  # the first run knows the values
                 self._program(tuple(self._given.items()), ())
 
@@ -153,16 +154,17 @@ class InferenceSession:
     def _loaded(self, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> Loaded:
         """The program for sizes, and for the values on which a shape depends."""
         while True:
-            deciding = self._deciding
-            known = [(n, v.dtype.str, v.shape, v.tobytes()) for n in deciding for v in (arrays[n],)]
+            asked = self._deciding
+            known = [(n, v.dtype.str, v.shape, v.tobytes()) for n in asked for v in (arrays[n],)]
             try:
                 return self._program(tuple(sizes.items()), tuple(known))
             except Decides as error:
-                new = [n for n in error.names if n in arrays and n not in deciding]
+                new = [n for n in error.names if n in arrays and n not in asked]
                 if not new:
                     raise
                 with self._making:
                     self._deciding = tuple(dict.fromkeys([*self._deciding, *new]))
+                    deciding.keep(self._model, self._deciding)
 
     def _made(self, sizes: Sizes, known: Known) -> Loaded:
         constants = {n: np.frombuffer(b, d).reshape(s) for n, d, s, b in known}
