@@ -499,6 +499,49 @@ def test_words_of_constants_are_made_once(monkeypatch):
     assert again.graph is made.graph
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("zero", [False, True], ids=["plain", "centred"])
+def test_one_row_times_constant_bytes_is_in_words(rows, zero):
+    """A matrix that is used once has its words before the program runs; an argument has not."""
+    a, b = extremes("u1", rows, 100), extremes("i1", 100, 33)
+    x = uopc.param("x", a.shape, dtypes.uint8).cast(dtypes.int32)
+    x = x - uopc.param("z", (), dtypes.uint8).cast(dtypes.int32) if zero else x
+    given = [a, *([np.uint8(77)] if zero else [])]
+    wanted = (a.astype("i4") - (77 if zero else 0)) @ b.astype("i4")
+
+    def products(w):
+        request = prepare(x @ w.cast(dtypes.int32), None, True, 1, None, current())
+        made = with_constants_computed(request, MACHINES["dots"].target).graph
+        return [u for u in walk.nodes(made) if u.op is Ops.DOT4]
+
+    assert products(uopc.constant(b)) and not products(uopc.param("w", b.shape, dtypes.int8))
+    with described("dots"):
+        f = uopc.compile(x @ uopc.constant(b).cast(dtypes.int32), verify=True)
+    np.testing.assert_array_equal(f(*given), wanted)
+
+
+def test_steps_of_a_loop_multiply_words():
+    """A constant matrix of bytes in a step: its words are made once, before all calls."""
+    a, b = extremes("u1", 70), extremes("i1", 70, 70)
+
+    def step(c, _):
+        sums = c.cast(dtypes.int32) @ uopc.constant(b).cast(dtypes.int32)
+        return (sums & 255).cast(dtypes.uint8), None
+
+    graph = uopc.scan(step, uopc.param("x", (70,), dtypes.uint8), length=5)[0]
+    request = prepare(graph, None, True, 1, None, current())
+    made = with_constants_computed(request, MACHINES["dots"].target).graph
+    assert Ops.DOT4 in {u.op for u in walk.toposort(made)}
+    held = [u.arg.array for u in walk.toposort(made) if u.op is Ops.DATA]
+    assert [v.size for v in held if v.dtype == np.int32] == [18 * 70]
+    wanted = a
+    for _ in range(5):
+        wanted = (wanted.astype("i4") @ b.astype("i4") & 255).astype("u1")
+    for machine in ("dots", "laptop"):
+        with described(machine):
+            np.testing.assert_array_equal(uopc.compile(graph)(a), wanted)
+
+
 def test_a_few_dequantised_numbers_are_computed_once():
     """The weights of a convolution of each channel on its own, which no word holds."""
     a, b = extremes("u1", 1, 6, 5, 5), extremes("i1", 6, 1, 3, 3)

@@ -24,6 +24,7 @@ from uopc.ir.verify.verifier import verify
 from uopc.numpy.array import Array, uop_of
 from uopc.program import planner
 from uopc.tensor import creation
+from uopc.tensor.loops import scan as loops
 
 RNG = np.random.default_rng(12)
 N = 100  # a row of as many is sorted by a kernel of its own
@@ -209,20 +210,34 @@ def test_products_have_their_tiles_and_code_does_not_grow() -> None:
     assert short["launches"] == long["launches"] < 8
 
 
-@pytest.mark.parametrize("size", [3, 200], ids=["registers", "memory"])
-def test_marks_in_a_body(size: int) -> None:
+@pytest.mark.parametrize(
+    "size, large", [(3, 0), (200, 1 << 40), (200, 0)], ids=["registers", "memory", "launches"]
+)
+def test_marks_in_a_body(size: int, large: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that store a value, or stop derivatives."""
 
     def step(c: UOp, v: UOp) -> tuple[UOp, UOp]:
         total = (v * 1.5).contiguous().sum().detach()
         return (c * 0.5 + total).contiguous(), c
 
+    monkeypatch.setattr(loops, "LARGE_STEP", large)
     x, rows = RNG.normal(size=size), RNG.normal(size=(4, size))
     c, xs = (uopc.param(n, a.shape, dtypes.float64) for n, a in (("c", x), ("xs", rows)))
     program = uopc.compile(list(uopc.scan(step, c, xs)))
-    assert not repeats(program)
+    assert bool(repeats(program)) is (size > 3 and not large)
     wanted = numpy_scan(lambda c, v: (c * 0.5 + (v * 1.5).sum(), c), x, rows)
     assert_close(program(x, rows), wanted)
+
+
+@pytest.mark.parametrize("rows, launches", [(1, False), (40, True)])
+def test_steps_of_free_sizes_count_by_their_bounds(rows: int, launches: bool) -> None:
+    n = uopc.variable("n", 1, rows)
+    x = uopc.param("x", (n, 4), dtypes.float64)
+    last, sums = uopc.scan(lambda c, _: ((c * 0.5).sin() + 1, c.sum()), x, length=3)
+    program, a = uopc.compile([last, sums]), RNG.normal(size=(rows, 4))
+    assert bool(repeats(program)) is launches
+    wanted = numpy_scan(lambda c, _: (np.sin(c * 0.5) + 1, c.sum()), a, range(3))
+    assert_close(program(a), wanted)
 
 
 # ---------------------------------------------------------------- bodies in bodies

@@ -29,8 +29,7 @@ ONE_WAY = pytest.mark.parametrize(
 @pytest.fixture
 def way(registers: int, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(loops, "MOST_REGISTERS", registers)
-    if registers < 0:
-        monkeypatch.setattr(loops, "LARGE_STEP", 0)
+    monkeypatch.setattr(loops, "LARGE_STEP", 0 if registers < 0 else 1 << 40)
     return registers
 
 

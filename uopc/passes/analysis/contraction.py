@@ -37,10 +37,10 @@ def terms_of_a_word(product: UOp, context: Context) -> int:
 
 def repeats_factors(product: UOp) -> bool:
     """True if a REDUCE of shapes combines products, and each factor is used more than once."""
-    return is_product(product) and all([_is_repeated(s, product) for s in product.src])
+    return is_product(product) and all([is_repeated(s, product) for s in product.src])
 
 
-def _is_repeated(factor: UOp, product: UOp) -> bool:
+def is_repeated(factor: UOp, product: UOp) -> bool:
     """True if a product has elements of its factor, seen through views, more than once."""
     dims, wanted = shapes.shape(factor), shapes.shape(product)
     if not (dims == wanted or shapes.size(dims) == shapes.size(wanted)):

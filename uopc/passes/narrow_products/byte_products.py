@@ -150,7 +150,8 @@ def with_words_of_constants(graph: UOp) -> UOp:
     its sums are constants too."""
 
     def change(u: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if not words.contracts(u, src[0]) or not any(map(_is_constant, src[0].src)):
+        ours = words.contracts(u, src[0], _is_constant)
+        if not ours or not any(map(_is_constant, src[0].src)):
             return None
         product, made = _made.get(u, (None, None))
         if product is not src[0]:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from uopc.ir.builder import fold, movement
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp, intern
-from uopc.passes.analysis.contraction import repeats_factors
+from uopc.ir.nest.contractions import is_product
+from uopc.passes.analysis.contraction import is_repeated
 
 LEAST_TERMS = 8  # of a sum: shorter ones gain less than the words cost
 # An axis that is filled to this share with real terms is good enough: the first such one is used.
 FILLED = 0.75
 
 
-def contracts(u: UOp, value: UOp) -> bool:
-    """True for a sum of products over axes of known lengths if each factor is used more than
-    once."""
+def contracts(u: UOp, value: UOp, is_ready: Callable[[UOp], bool] = lambda factor: False) -> bool:
+    """True for a sum of products over axes of known lengths if each factor is used more than once,
+    or `is_ready`: its words are made before the program runs."""
     dims = shapes.shape(value)
     known = all([isinstance(dims[a], int) for a in u.arg.axes])
-    return u.arg.op == "add" and value.op is Ops.MUL and known and repeats_factors(value)
+    sums = u.arg.op == "add" and value.op is Ops.MUL and known and is_product(value)
+    return sums and all([is_repeated(s, value) or is_ready(s) for s in value.src])
 
 
 def below_views(u: UOp) -> tuple[UOp, list[UOp]]:

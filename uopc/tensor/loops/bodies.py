@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from uopc.ir.builder import leaves, rebuild
-from uopc.ir.core import calls, dtypes, walk
+from uopc.ir.core import calls, dtypes, storage, walk
 from uopc.ir.core.args import FunctionArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -20,7 +20,8 @@ _SLOTS = 1 << 20  # of a level
 def closed(results: Sequence[UOp], arguments: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
     """Return the FUNCTION of the results, and the values from outside that it needs. The first
     slots are the arguments in order, the others the values from outside. A value that does not
-    depend on the arguments is computed once, outside."""
+    depend on the arguments is computed once, outside, unless it is bytes in wider integers: the
+    body takes the bytes, whose products are faster (`passes/narrow_products`)."""
     given = frozenset(arguments)
     inside = set(given)
     # Bodies inside are closed, but may fill the same storage.
@@ -30,14 +31,14 @@ def closed(results: Sequence[UOp], arguments: Sequence[UOp]) -> tuple[UOp, list[
             inside.add(u)
             if u.op is Ops.CALL:
                 inside.update(_filled_storage(u))
-    # A place is not passed to a body, but the values are that it is computed from.
+    # A place is not passed to a body, but the values are that it is computed from; so with bytes.
     computed = {u for u in nodes if u in inside and u not in given}
     for u in reversed(nodes):
         if u in computed:
-            more = [s for s in calls.outside_bodies(u) if s.dtype is dtypes.index]
+            more = [s for s in calls.outside_bodies(u) if s.dtype is dtypes.index or _is_wide(s)]
             computed.update([s for s in more if s not in inside])
     read = [s for u in nodes if u in computed for s in calls.outside_bodies(u)]
-    taken = dict.fromkeys([s for s in (*read, *results) if _is_taken(s, inside)])
+    taken = dict.fromkeys([s for s in (*read, *results) if _is_taken(s, inside | computed)])
     root = intern(Ops.TUPLE, dtypes.void, tuple(results))
     below = walk.toposort(root)
     inner = [u.arg.slot for u in below if u.op is Ops.PARAM]
@@ -93,3 +94,13 @@ def _is_taken(u: UOp, inside: set[UOp]) -> bool:
     if u in inside or u.dtype is dtypes.void or u.dtype is dtypes.index:
         return False
     return leaves.constant_in(u) is None
+
+
+def _is_wide(u: UOp) -> bool:
+    """True for a view of bytes, perhaps minus others, in wider integers."""
+    base = storage.base(u)
+    if base.op is Ops.SUB:
+        return all(map(_is_wide, base.src))
+    if base.op is not Ops.CAST or not (base.dtype.is_int and base.src[0].dtype.is_int):
+        return False
+    return base.dtype.bits > 8 == base.src[0].dtype.bits

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from uopc.ir.builder import alu, kernel, leaves, movement
-from uopc.ir.core import dtypes, shapes
+from uopc.ir.core import dtypes, shapes, storage
 from uopc.ir.core.args import FunctionArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim
@@ -43,7 +43,10 @@ def repeated(
     given = [*first, *stacks, *xs, *constants]
     if xs or stacks:
         given.insert(0, leaves.const(dtypes.int64, 0))
-    params = iter([functions.param(i, a) for i, a in enumerate(given)])
+    others = len(given) - len(constants)
+    params = iter([
+        a if i >= others and _is_array(a) else functions.param(i, a) for i, a in enumerate(given)
+    ])
     made = _step(body, params, len(first), len(xs), length, reverse)
     function = intern(Ops.FUNCTION, dtypes.void, made, FunctionArg("loop", True, True))
     given += [dim_uop(length)]
@@ -82,3 +85,9 @@ def _with_row(stack: UOp, done: UOp, value: UOp, reverse: bool) -> UOp:
     sink = kernel.sink(kernel.end(effect, *ranges) if ranges else effect)
     call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, stack, done, value)))
     return kernel.after(stack, call)
+
+
+def _is_array(value: UOp) -> bool:
+    """True for a view of a constant array. A step has it, so that what products read of it (words
+    of bytes) is made before the program runs."""
+    return storage.base(value).op is Ops.DATA

@@ -2,10 +2,10 @@
 
     for t < n:  carry, y[t] = body(carry, x[t], constants)
 
-A loop is one kernel, including the loops in its body. If the body is small and has no loops, the
-carried values stay in registers and every element is unrolled. Otherwise the carried values are in
-memory, and each sum of the body is stored before it is used. If a step has, or deserves, its own
-kernels, the loop launches them in each step (`launches.py`).
+If the body is small and has no loops, the loop is one kernel: the carried values stay in
+registers and every element is unrolled. If a step has, or deserves, its own kernels, the loop
+launches them in each step (`launches.py`). Otherwise the loop, with the loops in its body, is one
+kernel that keeps the carried values in memory and stores each sum of the body before it is used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from uopc.tensor.primitive import primitive
 
 MOST_REGISTERS = 64  # elements of all carried values
 MOST_OPERATIONS = 2000  # of a body that is spelled out
-LARGE_STEP = 1 << 20  # operations of a step that gets kernels of its own
+LARGE_STEP = 1 << 8  # operations of a step that gets kernels of its own: a launch takes 20 ns
 MOST_WRITTEN_OUT = 20_000  # operations of steps that follow each other in a body
 _POWERS = 60  # of 2: the iterations of a loop that a value ends
 
@@ -65,7 +65,9 @@ def scan(
     `body`: a FUNCTION of the carried values, the elements of xs along their first dimension, and
     constants; returns the next carried values and the step's results.
     """
-    if _has_kernels(body) or _has_large_steps(body):
+    plain = _plain(body)
+    in_registers = _fits_registers(plain, len(first))
+    if _has_kernels(body) or (not in_registers and _has_large_steps(plain)):
         made = launches.repeated(body, first, xs, constants, length, way.reverse)
     else:
         made = _ScanKernel(body, first, xs, constants, length, way).results()
@@ -98,11 +100,13 @@ def _has_kernels(body: UOp) -> bool:
 
 
 def _has_large_steps(body: UOp) -> bool:
-    """True if the steps deserve their own kernels, with threads and tiles."""
-    nodes = _order(_plain(body).src)
+    """True if the steps, or those of a loop inside, deserve their own kernels, with threads and
+    tiles."""
+    nodes = _order(body.src)
+    if any([_is_loop(u) and _has_large_steps(_plain(u.src[1])) for u in nodes]):
+        return True
     work = [u for u in nodes if u.op.is_alu] + [u.src[0] for u in nodes if u.op is Ops.REDUCE]
-    sizes = [shapes.size(shapes.shape(u)) for u in work]
-    return sum([n for n in sizes if isinstance(n, int)]) >= LARGE_STEP
+    return sum([bounds.max_dim(shapes.size(shapes.shape(u))) for u in work]) >= LARGE_STEP
 
 
 def _is_loop(u: UOp) -> bool:
@@ -160,7 +164,7 @@ class _ScanKernel:
 
     def results(self) -> list[UOp]:
         """The storage of the results, after the kernel has run."""
-        small = _registers(self.body, self.count)
+        small = _fits_registers(self.body, self.count)
         effects = _InRegisters(self).effects() if small else _InMemory(self).effects()
         sink = kernel.sink(*effects, name="scan", opts=self._opts() if small else None)
         call = leaves.located(intern(Ops.CALL, dtypes.void, (sink, *self.storage)))
@@ -182,7 +186,7 @@ class _ScanKernel:
         return (Opt("UNROLL", 0, n),)
 
 
-def _registers(body: UOp, count: int) -> bool:
+def _fits_registers(body: UOp, count: int) -> bool:
     """True if a body can be unrolled: it is small, with known sizes and no computed index."""
     nodes = _order(body.src)
     if any([_is_loop(u) for u in nodes]):
