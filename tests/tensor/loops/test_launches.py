@@ -236,7 +236,7 @@ def test_steps_of_free_sizes_count_by_their_bounds(rows: int, launches: bool) ->
     last, sums = uopc.scan(lambda c, _: ((c * 0.5).sin() + 1, c.sum()), x, length=3)
     program, a = uopc.compile([last, sums]), RNG.normal(size=(rows, 4))
     assert bool(repeats(program)) is launches
-    wanted = numpy_scan(lambda c, _: (np.sin(c * 0.5) + 1, c.sum()), a, range(3))
+    wanted = numpy_scan(lambda c, _: (np.sin(c * 0.5) + 1, c.sum()), a, np.arange(3.0))
     assert_close(program(a), wanted)
 
 
