@@ -220,7 +220,7 @@ BUILT_ON = {
     "casadi": {"exporting", "tracing"},
     "dump": {"meshes", "search"}, "files": {"tracing"}, "search": {"dump", "meshes"},
     "meshes": {"search"},
-    "cli": {"dump", "exporting", "onnx", "search", "sparse", "tracing"},
+    "cli": {"casadi", "dump", "exporting", "onnx", "search", "sparse", "tracing"},
 }  # fmt: skip
 
 

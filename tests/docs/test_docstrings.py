@@ -6,6 +6,7 @@ import ast
 import doctest
 import functools
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -27,6 +28,7 @@ NAMES = {"np": np, "uopc": uopc, "unp": unp, "dtypes": uopc.dtypes}
 # One ends the process, one needs einops, one begins a job of MPI; none has examples.
 NOT_IMPORTED = ("uopc.__main__", "uopc.numpy.einops_backend", "uopc.backends.exchange.mpi",
                 "uopc.backends.exchange.gloo", "uopc.backends.exchange.dask_tasks")  # fmt: skip
+HAS_CASADI = importlib.util.find_spec("casadi") is not None
 # Parts of the package, so that processes share the work; the last: all the rest.
 PARTS = ("uopc.ir", "uopc.numpy", "uopc.program", "uopc.tensor", "uopc")
 
@@ -35,7 +37,8 @@ def in_modules() -> Iterator[doctest.DocTest]:
     """Those of the functions and classes that a file defines."""
     finder = doctest.DocTestFinder()
     for found in pkgutil.walk_packages(uopc.__path__, "uopc."):
-        if found.name not in NOT_IMPORTED:
+        missing = found.name.startswith("uopc.casadi") and not HAS_CASADI
+        if found.name not in NOT_IMPORTED and not missing:
             yield from finder.find(importlib.import_module(found.name), globs=NAMES)
 
 

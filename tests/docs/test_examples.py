@@ -16,14 +16,15 @@ EXAMPLES = ROOT / "examples"
 # Of the extra `test-full`.
 NEEDS = {"digits": ["sklearn"], "train_digits": ["sklearn"], "sharpen": ["sklearn", "PIL"],
          "optimal_control": ["scipy"], "least_squares": ["scipy"], "generate": ["tokenizers"],
-         "pipelines": ["sklearn", "skl2onnx"]}
+         "pipelines": ["sklearn", "skl2onnx"], "pendulum": ["casadi"]}
 NAMES = ("digits", "train_digits", "sharpen", "attention", "handwritten_kernel", "control",
          "optimal_control", "least_squares", "train_transformer", "out_of_core", "generate",
-         "llama", "pipelines")
+         "llama", "pipelines", "pendulum")
 KERNELS = {
     "digits": 4, "train_digits": 4, "sharpen": 1, "attention": 2, "handwritten_kernel": 1,
     "control": 1, "optimal_control": 2, "least_squares": 6,
     "train_transformer": 15, "out_of_core": 1, "generate": 11, "llama": 18, "pipelines": 3,
+    "pendulum": 1,
 }  # fmt: skip
 
 
@@ -89,6 +90,7 @@ WRONG = {
     "generate": ("reference", lambda right: lambda *arrays: right(*arrays) + 1e-3),
     "llama": ("reference", lambda right: lambda *arrays: right(*arrays) + 1e-3),
     "pipelines": ("reference", lambda right: lambda m, x: (right(m, x)[0], right(m, x)[1] + 1e-4)),
+    "pendulum": ("reference", lambda right: lambda stages: right(stages - 1)),
     "out_of_core": ("moments", lambda right: lambda x: tuple(m * (1 + 1e-9) for m in right(x))),
 }
 
@@ -106,7 +108,7 @@ def test_a_difference_is_noticed(name, example, monkeypatch, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_graph_for_the_dump(name, example):
-    if name == "pipelines":  # its graph is a trained model
+    if name in ("pipelines", "pendulum"):  # their graphs are a trained model, and one of CasADi
         skip_without_tools(name)
     graph = example(name).graph()
     assert isinstance(graph, uopc.UOp)

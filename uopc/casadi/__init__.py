@@ -15,5 +15,6 @@ if importlib.util.find_spec("casadi") is None:
 from uopc.casadi.libraries import export
 from uopc.casadi.lowered import LoweredFunction, lower
 from uopc.casadi.program import CompiledFunction, compile
+from uopc.casadi.solver import nlpsol
 
-__all__ = ["CompiledFunction", "LoweredFunction", "compile", "export", "lower"]
+__all__ = ["CompiledFunction", "LoweredFunction", "compile", "export", "lower", "nlpsol"]

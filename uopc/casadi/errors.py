@@ -3,8 +3,6 @@ out."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import casadi as ca
 
 from uopc.errors import Unsupported
@@ -24,8 +22,3 @@ def unsupported(f: ca.Function, op: int, reason: str = "", way: str = _WAY_OUT) 
 def not_a_graph(f: ca.Function, reason: str, way: str = _WAY_OUT) -> Unsupported:
     """The error for a Function of a kind that is no list of operations."""
     return Unsupported(f"casadi: {f.name()} is a {f.class_name()}: {reason}; {way}")
-
-
-def shown(value: Any) -> str:
-    """The kind of an object that was given by mistake."""
-    return type(value).__name__

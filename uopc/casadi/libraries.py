@@ -6,9 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import casadi as ca
-
-from uopc.casadi.lowered import lower
+from uopc.casadi.lowered import AnyFunction, lower
 from uopc.exporting.export import Export
 from uopc.exporting.export import export as export_graph
 from uopc.ir.core.ops import Ops
@@ -17,7 +15,7 @@ from uopc.sparse.sparsity import Sparse
 
 
 def export(
-    f: ca.Function, path: str | os.PathLike[str], kind: str = "shared", **options: Any
+    f: AnyFunction, path: str | os.PathLike[str], kind: str = "shared", **options: Any
 ) -> Export:
     """Write a CasADi Function as a library: `casadi.external(f.name(), "PATH.so")` takes its place.
 
@@ -25,15 +23,17 @@ def export(
     those of `uopc.export`; "shared" needs no C compiler. Errors are those of `lower` and of
     `uopc.export`.
 
+        >>> import casadi, tempfile
         >>> x = casadi.SX.sym("x", 2)
-        >>> made = export(casadi.Function("f", [x], [casadi.diag(x)]), f"{tempfile.mkdtemp()}/f")
+        >>> f = casadi.Function("f", [x], [casadi.diag(x)])
+        >>> made = uopc.casadi.export(f, f"{tempfile.mkdtemp()}/f")
         >>> casadi.external("f", str(made.files[-1]))([1.0, 3.0])
         DM(
         [[1, 00],
          [00, 3]])
     """
     found = lower(f)
-    options.setdefault("name", f.name())
+    options.setdefault("name", found.function.name())
     return write(found.results, found.arguments.values(), path, kind=kind, **options)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uopc import driver
-from uopc.casadi.lowered import LoweredFunction, lower
+from uopc.casadi.lowered import AnyFunction, LoweredFunction, lower
 from uopc.errors import UserError, UserTypeError
 from uopc.program.program import Program
 
@@ -70,14 +70,15 @@ def _last_line(error: Exception) -> str:
     return lines[-1].strip() if lines else type(error).__name__
 
 
-def compile(f: ca.Function, *, nonzeros: bool = False, **options: Any) -> CompiledFunction:
-    """A program of a CasADi Function: a `CompiledFunction`, called like the Function.
+def compile(f: AnyFunction, *, nonzeros: bool = False, **options: Any) -> CompiledFunction:
+    """A program of a CasADi Function, or of one in a file: called like the Function.
 
     With `nonzeros` a call gives vectors of the nonzeros in the order of CSC instead of DMs.
     `options` are those of `uopc.compile`, such as `threads`. Errors are those of `lower`.
 
+        >>> import casadi
         >>> x = casadi.SX.sym("x", 2)
-        >>> f = compile(casadi.Function("f", [x], [casadi.diag(x * x)]))
+        >>> f = uopc.casadi.compile(casadi.Function("f", [x], [casadi.diag(x * x)]))
         >>> f([1.0, 3.0])
         DM(
         [[1, 00],

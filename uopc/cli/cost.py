@@ -1,6 +1,6 @@
 """uopc cost: predict the time of each kernel, and say where it goes.
 
-SOURCE is as for `uopc run`: file.py, file.py:name, a .uop file or a .onnx model. The prediction is
+SOURCE is as for `uopc run`: file.py, file.py:name, a .uop, .onnx or .casadi file. The prediction is
 of one thread, and of runs after other runs: caches are warm. It needs no machine code, so --cpu may
 name a processor that is not there. A variable without a value counts as the greatest one.
 

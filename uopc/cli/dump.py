@@ -1,9 +1,9 @@
 """uopc dump: show every stage of a graph on its way to machine code.
 
-SOURCE is file.py, file.py:name, a stage file (.uop), or a model (.onnx). In a Python file uopc
-looks for, in this order: a name `graph`; a single UOp at module level that is not a part of
-another; a single function without parameters. A Program is shown as it was compiled: its rules,
-optimize flag, threads and device. A stage file continues with the pass after its own stage.
+SOURCE is file.py, file.py:name, a stage file (.uop), a model (.onnx) or a Function of CasADi. In a
+Python file uopc looks for, in this order: a name `graph`; a single UOp at module level that is not
+a part of another; a single function without parameters. A Program is shown as it was compiled: its
+rules, optimize flag, threads and device. A stage file continues with the pass after its own stage.
 
 Without options: a table of the stages. `unchanged` marks a stage that changed nothing.
 

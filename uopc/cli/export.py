@@ -1,9 +1,9 @@
 """uopc export: write a graph as object code, a library or a header that need no Python.
 
-SOURCE is as for `uopc dump`: file.py, file.py:name, a .uop or an .onnx file. Beside the code stand
-NAME.h, for C from C89 on and C++, and NAME.json, which `uopc.load_exported` reads. The same source
-gives the same bytes. `--test` takes the arguments of one call from a .npz file, by the names of the
-inputs, and writes NAME_test.c: a program in C that compares bits.
+SOURCE is as for `uopc dump`: file.py, file.py:name, a .uop, an .onnx or a .casadi file. Beside the
+code stand NAME.h, for C from C89 on and C++, and NAME.json, which `uopc.load_exported` reads. The
+same source gives the same bytes. `--test` takes the arguments of one call from a .npz file, by the
+names of the inputs, and writes NAME_test.c: a program in C that compares bits.
 
 examples:
   uopc export model.py -o out/model                          out/model.o for this machine
@@ -74,11 +74,19 @@ def run(args: Namespace, out: Output, refuse: Refuse) -> int:
     made = export(
         _graph(found, given), args.path, kind=args.kind,
         target=target, name=args.name, vectors=vectors, examples=examples,
-        abi=args.abi, math=args.math, threads=args.threads, weights=args.weights,
+        inputs=_inputs(found, args.abi), abi=args.abi,
+        math=args.math, threads=args.threads, weights=args.weights,
         stack_bytes=args.stack_bytes, index_bits=args.index_bits,
     )  # fmt: skip
     out.table(("file", "bytes"), [(str(f), f"{f.stat().st_size}") for f in made.files])
     return 0
+
+
+def _inputs(found: load.LoadedSource, abi: str) -> list[Any] | None:
+    """The inputs of a Function of CasADi in order: matrices for CasADi, else their entries."""
+    if found.inputs is None:
+        return None
+    return [matrix if abi == "casadi" else matrix.data for matrix in found.inputs]
 
 
 def _graph(found: load.LoadedSource, given: dict[str, sizes.Size]) -> Any:

@@ -1,12 +1,12 @@
 """The SOURCE of a command: which graph a file offers.
 
-`file.onnx` is a model. `file.uop` holds a graph as text; its first lines name its stage, and the
-arrays that it names are `.npy` files beside it. `file.py:name` is the value of `name` in a Python
-file: a UOp or a Sparse, a tuple, list or dict of them, also nested, a Program, a function without
-parameters that returns one of these, or a function of `jit` that the file calls with arguments of
-one kind. `uopc dump --help` describes the choice without a name. The file runs as a module that is
-not `__main__`, and its output goes to stderr.
-"""
+`file.onnx` is a model. `file.casadi` is a Function that CasADi saved (`f.save`). `file.uop` holds a
+graph as text; its first lines name its stage, and the arrays that it names are `.npy` files beside
+it. `file.py:name` is the value of `name` in a Python file: a UOp or a Sparse, a tuple, list or dict
+of them, also nested, a Program, a function without parameters that returns one of these, or a
+function of `jit` that the file calls with arguments of one kind. `uopc dump --help` describes the
+choice without a name. The file runs as a module that is not `__main__`, and its output goes to
+stderr."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ _LEAVES = (Ops.PARAM, Ops.VARIABLE, Ops.CONST, Ops.DATA, Ops.RANGE, Ops.BUFFER)
 
 @dataclass
 class LoadedSource:
-    """A graph (or a container of graphs), its stage, the settings in its file, and the request of a
-    compiled Program."""
+    """A graph (or a container of graphs), its stage, the settings in its file, the request of a
+    compiled Program, and the inputs of a Function of CasADi in order."""
 
     name: str
     graph: Any
     start: str = INPUT
     settings: dict[str, str] = field(default_factory=dict)
     request: Request | None = None
+    inputs: tuple[Sparse, ...] | None = None
 
 
 def load(source: str, sizes: Mapping[str, Any] | None = None) -> LoadedSource:
@@ -63,8 +64,8 @@ def load(source: str, sizes: Mapping[str, Any] | None = None) -> LoadedSource:
     head, colon, tail = source.rpartition(":")
     if colon and not path.exists() and tail.isidentifier():
         path, name = Path(head), tail
-    if path.suffix not in (".py", ".uop", ".onnx"):
-        raise UserError(f"{source}: expected a .py, .uop or .onnx file")
+    if path.suffix not in (".py", ".uop", ".onnx", ".casadi"):
+        raise UserError(f"{source}: expected a .py, .uop, .onnx or .casadi file")
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     if path.suffix == ".uop":
@@ -73,6 +74,12 @@ def load(source: str, sizes: Mapping[str, Any] | None = None) -> LoadedSource:
         return _load_text(path)
     if path.suffix == ".onnx":
         return LoadedSource(str(path), _model(path, sizes))
+    if path.suffix == ".casadi":
+        from uopc.casadi import lower
+
+        found = lower(path)
+        inputs = tuple(found.arguments.values())
+        return LoadedSource(str(path), found.results, inputs=inputs)
     module = _run_file(path)
     chosen = name or _choose(path, module)
     if not hasattr(module, chosen):
@@ -253,7 +260,8 @@ def request_of(found: LoadedSource, device: str | None) -> Request:
     device = device or noted.get("device") or options.device
     _note_rules(found)
     if found.start == INPUT and not (isinstance(graph, UOp) and level_of(graph) is not TENSOR):
-        return prepare(graph, None, optimize, threads, None, options, device=device)
+        inputs = None if found.inputs is None else [matrix.data for matrix in found.inputs]
+        return prepare(graph, inputs, optimize, threads, None, options, device=device)
     return Request(
         graph, "kernel", (), (), optimize, threads or detect.cores(), "", options, device=device
     )

@@ -1,6 +1,6 @@
 """uopc run: compile a graph, run it on random arrays, and time each kernel.
 
-SOURCE is as for `uopc dump`: file.py, file.py:name, a .uop file or a .onnx model. A Program keeps
+SOURCE is as for `uopc dump`: file.py, file.py:name, a .uop, .onnx or .casadi file. A Program keeps
 its own arguments of `compile`.
 
 The arrays are the same in each run: floats in 0.5..1.5, integers in 0..3. A variable gets the value

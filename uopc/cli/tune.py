@@ -1,10 +1,10 @@
 """uopc tune: search for the fastest Opts of the kernels of graphs, and keep them.
 
-SOURCE is as for `uopc run`: file.py, file.py:name, file.onnx or a .uop file. Kernels are searched
-from the one with the most time to the one with the least, until the budget is used. Each result is
-kept at once, beside the compiled programs on disk: an interrupt (Ctrl-C) loses nothing, and the
-next run goes on with the kernels that are left. Later compiles use what was found, without a
-search.
+SOURCE is as for `uopc run`: file.py, file.py:name, a .uop, .onnx or .casadi file. Kernels are
+searched from the one with the most time to the one with the least, until the budget is used. Each
+result is kept at once, beside the compiled programs on disk: an interrupt (Ctrl-C) loses nothing,
+and the next run goes on with the kernels that are left. Later compiles use what was found, without
+a search.
 
 examples:
   uopc tune model.py --budget 60s           one minute; run it again to go on
