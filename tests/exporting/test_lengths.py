@@ -99,6 +99,8 @@ def test_names_that_meet(tmp_path: Path) -> None:
     """A length, an argument and a result of one name."""
     x = uopc.param("count", (6,), dtypes.float64)
     f = loaded({"count_1": x[x > 0]}, tmp_path)
+    header = (tmp_path / "f.h").read_text("utf-8")
+    assert "count_2 (out): the length count, 0 to 6" in header
     assert f(np.array([1.0, -1, 2, 0, 3, -4]))["count_1"].tolist() == [1, 2, 3]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import uopc
 import uopc.onnx
 
 onnx = pytest.importorskip("onnx")
@@ -109,3 +111,27 @@ def test_a_detector_gathers_the_boxes_that_are_kept() -> None:
         for got, wanted in zip(made.values(), theirs.run(None, inputs)):
             assert got.shape == wanted.shape
             np.testing.assert_array_equal(got, wanted)
+
+
+DETECTOR = """g (float[1, 40, 4] boxes, float[1, 3, 40] scores)
+    => (int64[k, 3] picked, float[m] best, int64[u] unique)
+    <int64 most = {10}, float iou = {0.5}, float low = {0.3}, float half = {0.5},
+     int64[1] s = {120}, float ten = {5}>
+    { picked = NonMaxSuppression(boxes, scores, most, iou, low)
+      flat = Reshape(scores, s)  mask = Greater(flat, half)  best = Compress<axis=0>(flat, mask)
+      scaled = Mul(flat, ten)  whole = Cast<to=7>(scaled)  unique = Unique<sorted=1>(whole) }"""
+
+
+@pytest.mark.parametrize("level", [0.0, 0.4, 1.0])
+def test_a_detector_is_exported_with_its_suppression(tmp_path: Path, level: float) -> None:
+    """No, some or all boxes are left. The length `boxes` has the name of an argument."""
+    centre, half = RNG.random((1, 40, 2)), RNG.random((1, 40, 2)) * 0.3
+    boxes = np.concatenate([centre - half, centre + half], 2).astype("f4")
+    scores = (RNG.random((1, 3, 40)) * level).astype("f4")
+    same(DETECTOR, {"boxes": boxes, "scores": scores})
+    program = uopc.onnx.load(onnx.parser.parse_model(HEAD + DETECTOR))
+    uopc.export(program, tmp_path / "f", kind="shared")
+    found = uopc.load_exported(tmp_path / "f.so")(boxes, scores)
+    for name, wanted in program(boxes, scores).items():
+        assert found[name].shape == wanted.shape
+        np.testing.assert_array_equal(found[name], wanted)

@@ -7,7 +7,7 @@ from uopc.backends.c.types import memory_type
 from uopc.backends.plan import Shape
 from uopc.exporting import levels, places
 from uopc.exporting.casadi import declarations
-from uopc.exporting.exported import ArrayArgument, Exported
+from uopc.exporting.exported import ArrayArgument, Exported, ExportedLength
 from uopc.exporting.manifest import ABI, WORK_ALIGNMENT
 from uopc.exporting.sizes import with_room, work
 from uopc.ir.core import bounds
@@ -82,7 +82,7 @@ def header(f: Exported) -> str:
         *_most_work(f),
         f"#define {upper}_WORK_ALIGNMENT {WORK_ALIGNMENT}", "",
         *[comment(_described(a, f)) for a in f.arrays],
-        *[comment(f"{x.name} (out): a number, {x.low} to {x.high}") for x in f.lengths],
+        *[comment(_length(x)) for x in f.lengths],
         *[comment(f"{s.name}: {s.low} to {s.high}") for s in f.sizes],
         comment(_work(f)), *([comment(_RUN.strip())] if f.threads > 1 else []),
         *[comment(text) for text in _results(f)],
@@ -118,6 +118,11 @@ def _described(a: ArrayArgument, f: Exported) -> str:
     most = with_room(a.shape, f)
     room = "" if most == a.shape else f" in memory for {shape_text(most)}"
     return f"{a.name} ({how}): {a.dtype.name}{shape_text(a.shape)}{room}"
+
+
+def _length(x: ExportedLength) -> str:
+    own = "a number" if x.name == x.given else f"the length {x.given}"
+    return f"{x.name} (out): {own}, {x.low} to {x.high}"
 
 
 def _work(f: Exported) -> str:
