@@ -14,12 +14,12 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uopc.errors import UserError
 from uopc.ir import forks
+from uopc.ir.records import dataclass
 
 MOST_THREADS = 4096
 AUTO = "auto"  # a folder of this user: see `cache_folder`

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
+from uopc.ir.records import dataclass
 
 if TYPE_CHECKING:
     from uopc.ir.devices.tensor_cores import Tile

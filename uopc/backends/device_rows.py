@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from uopc.backends.memory_plan import Lifetime
@@ -11,6 +11,7 @@ from uopc.backends.plan import Exchange
 from uopc.ir.core.shapes import Dim
 from uopc.ir.devices import device
 from uopc.ir.index.dims import dims_sum, multiple
+from uopc.ir.records import dataclass
 
 if TYPE_CHECKING:
     from uopc.ir.devices.launches import LaunchPlace

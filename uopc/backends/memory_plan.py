@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from uopc.ir.records import dataclass
 
 if TYPE_CHECKING:  # programs with known sizes need no expressions
     from uopc.ir.index.polynomials import Polynomial

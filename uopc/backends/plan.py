@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.forks import cached_property
 from uopc.ir.index import closed
 from uopc.ir.index.closed import Instruction
+from uopc.ir.records import dataclass
 
 if TYPE_CHECKING:  # a program for one device needs no mesh
     from uopc.ir.devices.mesh import Mesh, Spec

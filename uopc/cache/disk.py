@@ -17,7 +17,6 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -25,6 +24,7 @@ from uopc import config
 from uopc.cache import statistics
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core.data import files
+from uopc.ir.records import dataclass
 
 T = TypeVar("T")
 

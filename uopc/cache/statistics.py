@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from uopc.ir import forks
 from uopc.ir.core import arena
+from uopc.ir.records import dataclass
 
 COUNTERS = (
     "scheduled", "compiled", "kernel_hits", "memory_hits", "memory_misses", "disk_hits",

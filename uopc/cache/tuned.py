@@ -13,7 +13,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from uopc.cache import statistics
 from uopc.cache.disk import Missing, Unusable, check_file, opened
 from uopc.ir import forks
 from uopc.ir.forks import cached_property
+from uopc.ir.records import dataclass
 
 if TYPE_CHECKING:  # sqlite is imported where there is a database
     import sqlite3

@@ -26,7 +26,7 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from uopc import target
@@ -38,6 +38,7 @@ from uopc.cost.parts import Cost
 from uopc.dump.kernel_costs import kernel_costs
 from uopc.dump.stages import Dump
 from uopc.errors import Unsupported, UserError
+from uopc.ir.records import dataclass
 from uopc.ir.text.columns import plural
 from uopc.passes.pass_manager import Lowered
 from uopc.program.backend import backend_of

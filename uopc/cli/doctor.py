@@ -15,7 +15,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata, util
 from typing import Literal
 
@@ -29,6 +29,7 @@ from uopc.backends.nvptx.ptxas import find_ptxas
 from uopc.cli.output import Output, Refuse
 from uopc.cost.machine import MachineFacts, machine_of
 from uopc.errors import Error
+from uopc.ir.records import dataclass
 from uopc.ir.text.columns import columns
 from uopc.program.backend import backend_of
 from uopc.target import CORES, Figures, Target

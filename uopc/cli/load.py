@@ -17,7 +17,7 @@ import linecache
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -33,6 +33,7 @@ from uopc.ir.core.level_of import level_of
 from uopc.ir.core.levels import TENSOR
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.ir.text.parser import parse, parse_header
 from uopc.passes.pass_manager import INPUT
 from uopc.program import saved

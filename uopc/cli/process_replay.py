@@ -17,7 +17,6 @@ import dataclasses
 import json
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +25,7 @@ from uopc.dump import files
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core.arena import arena
 from uopc.ir.core.serialize import fingerprint
+from uopc.ir.records import dataclass
 from uopc.ir.text.printer import print_graph
 from uopc.program import saved
 from uopc.program.artifact import Artifact

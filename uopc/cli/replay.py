@@ -26,7 +26,7 @@ import json
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from uopc.cli.output import Output, Refuse
 from uopc.cli.process_replay import Change, ReplayedProgram
 from uopc.cli.run import checked_request
 from uopc.errors import Error
+from uopc.ir.records import dataclass
 from uopc.ir.text.columns import plural
 
 

@@ -6,7 +6,9 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from uopc.ir.records import dataclass
 
 DIFFERENT = 1.3  # times: pairs of lists that differ by so much should be in order
 

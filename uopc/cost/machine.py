@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from uopc.ir.core import dtypes
+from uopc.ir.records import dataclass
 from uopc.target import Core, Figures, Gpu, Target, core_of
 
 LINE = 64

@@ -8,10 +8,10 @@ A part is what it takes alone. Arithmetic and traffic overlap, so the parts exce
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 
 
 class Moved(NamedTuple):

@@ -9,7 +9,6 @@ the transpose is a gather too. Otherwise a kernel adds row after row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import dim_uop
+from uopc.ir.records import dataclass
 from uopc.tensor.scatter import inside, scatter
 
 Table = npt.NDArray[np.int64]

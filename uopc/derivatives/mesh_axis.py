@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from uopc.derivatives import batch, effects
@@ -24,6 +23,7 @@ from uopc.ir.core import calls, dtypes, shapes
 from uopc.ir.core.args import ReduceArg, ReduceOp, ShardArg
 from uopc.ir.core.ops import GroupOp, Op, Ops
 from uopc.ir.core.uop import UOp, intern, set_origin
+from uopc.ir.records import dataclass
 from uopc.tensor.loops import bodies, scan
 
 

@@ -6,7 +6,6 @@ A factor multiplies a tangent: a UOp, a Python number, a Mask, or None.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from uopc.derivatives import support
 from uopc.ir.builder import alu, fold, leaves, movement
@@ -17,6 +16,7 @@ from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.storage import base
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import dim_uop, place_dtype
+from uopc.ir.records import dataclass
 
 
 @dataclass(frozen=True)

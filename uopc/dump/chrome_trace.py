@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from uopc.dump.files import write_text
 from uopc.dump.stages import Dump
+from uopc.ir.records import dataclass
 
 _COMPILE = 1  # the row of the compile; threads follow
 

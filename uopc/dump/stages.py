@@ -12,7 +12,6 @@ import difflib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from uopc import config, target
@@ -26,6 +25,7 @@ from uopc.ir.core.calls import exchanges_of
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import traffic
+from uopc.ir.records import dataclass
 from uopc.ir.text import printer
 from uopc.ir.text.source_lines import source_lines
 from uopc.passes import PIPELINE

@@ -9,7 +9,6 @@ memory. CasADi's `external()`, its solvers and acados call them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from uopc.backends.c.names import code, table
 from uopc.backends.llvm.builder import (
@@ -24,6 +23,7 @@ from uopc.backends.llvm.builder import (
     Signature,
     Type,
 )
+from uopc.ir.records import dataclass
 
 _ADDRESS, _NUMBERS = PointerTo(I8), PointerTo(DOUBLE)
 

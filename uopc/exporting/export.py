@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from uopc.ir.builder import checks
 from uopc.ir.core import dtypes
 from uopc.ir.core.arena import arena
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.program.request import Request
 from uopc.sparse.sparsity import Sparse, Sparsity
 from uopc.target import CPUS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.passes.pass_manager import Lowered
 from uopc.program.artifact import Artifact
 from uopc.program.cached.kernel_cache import KernelCache

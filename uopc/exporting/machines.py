@@ -7,7 +7,7 @@ machine exports them.
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from uopc import target as targets
@@ -15,6 +15,7 @@ from uopc.backends import detect
 from uopc.backends.llvm import jit
 from uopc.errors import Unsupported, UserError
 from uopc.ir.core import dtypes
+from uopc.ir.records import dataclass
 from uopc.target import CPUS, Target
 
 _LINUX = {

@@ -8,7 +8,6 @@ The header declares the arrays, the code has each array once, and the manifest l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from uopc.backends.c.types import memory_type
 from uopc.errors import UserError
 from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.dtypes import DType
+from uopc.ir.records import dataclass
 from uopc.program.request import Request
 from uopc.sparse.sparsity import Layout
 

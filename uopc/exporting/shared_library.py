@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from uopc.backends import elf, relocations
 from uopc.backends.elf import ALLOC, DYNAMIC, DYNSYM, EXECUTE, HASH, PROGBITS, STRTAB, WRITE
 from uopc.errors import Unsupported
+from uopc.ir.records import dataclass
 
 _PAGES = {elf.X86_64: 4096, elf.AARCH64: 65536, elf.RISCV: 4096}
 _SHARED = 3

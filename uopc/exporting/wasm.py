@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from uopc.backends.elf import Relocation
 from uopc.errors import InvalidIR, Unsupported
+from uopc.ir.records import dataclass
 
 MAGIC = b"\0asm"
 _HEAD = MAGIC + struct.pack("<I", 1)

@@ -3,7 +3,6 @@ the facts of the namespace, most of which are dtypes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from uopc.ir.builder import fold, leaves
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.numpy.array import Array, common_dtype, same_kind, uop_of
 
 __all__ = [

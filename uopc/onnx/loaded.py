@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from uopc import driver
 from uopc.errors import UserError
+from uopc.ir.records import dataclass
 from uopc.onnx.source import ModelNames, Source
 from uopc.program.program import Program
 

@@ -5,7 +5,6 @@ Bytes hold integers; float32 holds floats of 4 bits and exponents. Arithmetic us
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import uopc
 from uopc import UOp, dtypes
 from uopc.errors import UserError
 from uopc.ir.core.dtypes import DType
+from uopc.ir.records import dataclass
 
 # Integers: their numbers in TensorProto, the bits, and whether they have a sign.
 INTEGERS = {21: (4, False), 22: (4, True), 25: (2, False), 26: (2, True)}

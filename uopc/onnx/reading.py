@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import uopc
@@ -11,6 +10,7 @@ from uopc import UOp
 from uopc.errors import Unsupported, UserError
 from uopc.ir.builder import leaves
 from uopc.ir.core.shapes import SizesDiffer
+from uopc.ir.records import dataclass
 from uopc.onnx import relying, results
 from uopc.onnx.free_sizes import FreeSizes, Sizes
 from uopc.onnx.importer import Importer

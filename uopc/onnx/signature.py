@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from uopc.errors import UserError, UserTypeError
+from uopc.ir.records import dataclass
 from uopc.onnx.wire import Damaged, WireFields, fields_of
 
 # The element types of ONNX by their numbers, as ONNX Runtime writes them.

@@ -9,7 +9,6 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from uopc.ir.core.data.files import Stamp
 from uopc.ir.core.uop import UOp
 from uopc.ir.forks import cached_property
+from uopc.ir.records import dataclass
 from uopc.program.described import Description, Made
 
 if TYPE_CHECKING:  # a model that an earlier process loaded is not read

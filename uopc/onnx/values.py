@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.index import monomials
 from uopc.ir.interpret import interpreter
+from uopc.ir.records import dataclass
 from uopc.onnx.narrow import Narrow, holder, narrow_of
 
 Array = npt.NDArray[Any]

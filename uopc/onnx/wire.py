@@ -7,7 +7,8 @@ than a program takes to load.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from uopc.ir.records import dataclass
 
 # The kinds of values in a message, and the bytes of those of one size.
 _VARINT, _EIGHT_BYTES, BYTES, _FOUR_BYTES = 0, 1, 2, 5

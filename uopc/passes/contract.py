@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +15,7 @@ from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.levels import Level
 from uopc.ir.core.uop import UOp
 from uopc.ir.forks import cached_property
+from uopc.ir.records import dataclass
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.target import Target
 

@@ -8,7 +8,6 @@ import itertools
 import time
 import weakref
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uopc.errors import Error, InvalidIR, UserError
@@ -26,6 +25,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.forks import cached_property
 from uopc.ir.index import size_conditions
 from uopc.ir.index.size_conditions import SizeCondition
+from uopc.ir.records import dataclass
 from uopc.passes import PIPELINE
 from uopc.passes.analysis import kernel_names
 from uopc.passes.contract import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from uopc.ir.builder import rebuild
@@ -14,6 +14,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.devices import overlap, traffic
 from uopc.ir.devices.mesh import Axes, Mesh, Spec
 from uopc.ir.devices.part_sizes import PartSizes
+from uopc.ir.records import dataclass
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from uopc.backends.plan import Exchange, Plan, PlannedLaunch, SizeRelation
 from uopc.ir.core.data import blocks, files
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.trace import made_at
+from uopc.ir.records import dataclass
 from uopc.program.compiled_kernel import CompiledKernel, unpack
 from uopc.program.planner import Planner
 from uopc.program.request import Request

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from uopc.backends.plan import Plan
 from uopc.errors import UserError
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices import device as devices
+from uopc.ir.records import dataclass
 from uopc.program.artifact import Artifact
 from uopc.program.compiled_kernel import Compiler
 from uopc.program.request import Request

@@ -15,7 +15,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +31,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices import device as devices
+from uopc.ir.records import dataclass
 from uopc.program.artifact import Array, Artifact, Constant, in_order, located
 from uopc.program.backend import Backend, backend_of
 from uopc.program.cached import key, record, reuse

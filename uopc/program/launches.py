@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from uopc.backends.cpu.arguments import out_labels
@@ -17,6 +17,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.forks import cached_property
+from uopc.ir.records import dataclass
 from uopc.ir.text.columns import columns
 from uopc.program import by_hand
 from uopc.program.source import ProgramSource

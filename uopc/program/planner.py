@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop, dims_sum, typical, uop_dim
 from uopc.ir.index.size_conditions import SizeCondition, text
+from uopc.ir.records import dataclass
 from uopc.program.compiled_kernel import CompiledKernel
 from uopc.program.graph.facts import GraphFacts
 from uopc.program.request import Request

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from uopc.errors import Unsupported
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.program.launches import Kernel, Launch, Timing
 from uopc.program.program import Program, make_program
 from uopc.program.request import prepare

@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +28,7 @@ from uopc.ir.core.arena import arena
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import Fingerprint, fingerprint
 from uopc.ir.forks import cached_property
+from uopc.ir.records import dataclass
 from uopc.program import constants
 from uopc.program.artifact import Artifact
 from uopc.program.backend import Backend, backend_of, machine_of

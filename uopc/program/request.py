@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
@@ -23,6 +23,7 @@ from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, as_made, intern
 from uopc.ir.devices.device import is_cpu, named
 from uopc.ir.forks import cached_property
+from uopc.ir.records import dataclass
 from uopc.program.graph.facts import GraphFacts, facts_of
 from uopc.target import Target
 from uopc.tensor.elementwise import unbind

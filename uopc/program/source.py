@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uopc.ir.forks import cached_property
+from uopc.ir.records import dataclass
 from uopc.program.backend import Backend
 from uopc.program.request import Request, lower
 from uopc.target import Target

@@ -13,9 +13,9 @@ import functools
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from uopc.ir.records import dataclass
 from uopc.program.tuned.kernel_opts import Opts
 
 SAMPLES, FINAL_SAMPLES = 3, 15  # turns of a match

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from uopc.cache import statistics
 from uopc.cost.machine import LINE
 from uopc.errors import UserError
 from uopc.ir.core.args import Opt
+from uopc.ir.records import dataclass
 from uopc.program.request import prepare
 from uopc.program.tuned import figures
 from uopc.search.probes import Probe, Probes, zeros

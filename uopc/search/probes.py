@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from uopc.backends.cpu import elf_loader
 from uopc.backends.llvm import jit
 from uopc.ir.core.data.blocks import aligned
+from uopc.ir.records import dataclass
 from uopc.target import Target
 
 CHAINS = 12  # of multiply-adds side by side: more than latency times rate, fewer than registers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from uopc.cache.tuned import SearchRow, Store
 from uopc.errors import Error
@@ -15,6 +15,7 @@ from uopc.ir.core.args import KernelArg
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import typical_value
+from uopc.ir.records import dataclass
 from uopc.passes.analysis.kernel_names import shape_name
 from uopc.passes.contract import Context
 from uopc.program.request import Request, prepare

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -20,6 +20,7 @@ from uopc.ir.core import storage
 from uopc.ir.core.arena import arena
 from uopc.ir.core.serialize import fingerprint
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.program.artifact import Artifact
 from uopc.program.backend import backend_of
 from uopc.program.cached import record

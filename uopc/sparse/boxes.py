@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from uopc.derivatives.values import Factor, Mask, Value, fit, number_in, times, 
 from uopc.ir.builder import leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.sparse.reading import ArrayReader, Dims, KnownArrays, Zeros
 from uopc.sparse.sparsity import Places
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from uopc.ir.core import shapes
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.sparse.boxes import Box, Boxes
 from uopc.sparse.reading import Dims, guarded
 from uopc.sparse.sparsity import Places

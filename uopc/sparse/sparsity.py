@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder.pytrees import LaidOut, register_pytree
+from uopc.ir.records import dataclass
 
 Places = npt.NDArray[np.int64]
 Format = Literal["csc", "csr", "coo", "triplet"]

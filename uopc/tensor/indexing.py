@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from uopc.ir.core.shapes import Dim, Shape, show
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop
+from uopc.ir.records import dataclass
 from uopc.tensor.reductions import along
 
 NEW: Final = -1  # a new axis, in a layout

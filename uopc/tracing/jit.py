@@ -13,7 +13,7 @@ import reprlib
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple, TypedDict, Unpack, overload
 
@@ -27,6 +27,7 @@ from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Mesh
+from uopc.ir.records import dataclass
 from uopc.ir.text.columns import plural
 from uopc.numpy.array import Array, Trace, births, captured, current_trace
 from uopc.program.graph.sharding import Sharding

@@ -7,7 +7,6 @@ results are arguments or parts of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from uopc.ir.builder import rebuild
 from uopc.ir.core import calls, dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.records import dataclass
 from uopc.numpy.array import Array, captured
 from uopc.numpy.memory.steps import ViewStep, known_through
 from uopc.numpy.memory.viewing import owner_of

@@ -8,7 +8,6 @@ arrays with marks, which runs on a mesh, or without a mesh on one device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from uopc.derivatives import functions as seeds
@@ -21,6 +20,7 @@ from uopc.ir.core.ops import GroupOp, Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.devices.mesh import Mesh, PartitionSpec, Spec, normal, show, used_axes
+from uopc.ir.records import dataclass
 from uopc.numpy.array import Array, uop_of
 from uopc.tensor.elementwise import shard
 from uopc.tracing.collectives import Inside, inside

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -30,6 +29,7 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import checks
 from uopc.ir.core.data import files
 from uopc.ir.index.size_conditions import holds, message
+from uopc.ir.records import dataclass
 
 # Steps that NumPy may take to tell interleaved arrays apart: exponential in the worst case.
 EXACT_WORK: Any = 10_000

@@ -13,7 +13,6 @@ import platform
 import struct
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -23,6 +22,7 @@ from uopc.backends.cpu import perf_map
 from uopc.backends.relocations import ARCHITECTURES
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir import forks
+from uopc.ir.records import dataclass
 
 # External functions that generated code may call: LLVM's code generator inserts memory moves. Calls
 # of anything else, above all of libm, are defects of the emitter.

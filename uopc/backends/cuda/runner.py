@@ -10,7 +10,6 @@ import math
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +26,7 @@ from uopc.backends.cuda.graphs import CudaGraph, Ready
 from uopc.backends.cuda.pool import Allocation, size_class
 from uopc.backends.plan import AnyArray, AnyDtype, GpuLaunch, Plan, Pointer, value_of
 from uopc.errors import InvalidIR, UserError
+from uopc.ir.records import dataclass
 
 # Kernels may rely on this alignment of their arguments.
 ALIGNMENT = 16

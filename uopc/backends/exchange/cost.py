@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from uopc.backends.plan import Exchange, PlanMesh, value_of
 from uopc.errors import UserError, UserTypeError
+from uopc.ir.records import dataclass
 
 
 class Predicted(Protocol):

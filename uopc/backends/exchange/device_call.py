@@ -11,10 +11,10 @@ started early must be over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from uopc.backends.plan import Exchange
+from uopc.ir.records import dataclass
 
 Action = Callable[[], object]
 Started = Callable[[], Action]  # starts an exchange, and gives what waits for it

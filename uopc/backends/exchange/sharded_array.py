@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from uopc.errors import UserError, UserTypeError
 from uopc.ir.devices import parts
 from uopc.ir.devices.mesh import Mesh, PartitionSpec, Spec, show, written
 from uopc.ir.forks import cached_property
+from uopc.ir.records import dataclass
 
 Array = parts.Array
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import read_slots, storage_root, written_slots
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 
 # Every pointer that a kernel is called with is a multiple of this, unless its launch says less.
 ALIGNMENT = 16

@@ -12,10 +12,10 @@ import re
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from uopc.errors import InvalidIR, Unsupported
+from uopc.ir.records import dataclass
 
 _FOLDERS = ("cuda_nvcc/bin", "cu13/bin", "cu12/bin")
 

@@ -10,7 +10,7 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from uopc.dump.stages import ASM, LLVM, Dump
 from uopc.dump.table import StageRow
 from uopc.ir.core import walk
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.passes import PIPELINE
 from uopc.passes.contract import Pass
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from uopc.errors import InvalidIR
 from uopc.ir.builder import leaves, rebuild
@@ -17,6 +16,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import arguments, outer_ranges, storage_root
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.forks import cached_property
+from uopc.ir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import SimpleNamespace
 from typing import Any, Final, Literal, get_args
 
 import numpy.typing as npt
+
+from uopc.ir.records import dataclass
 
 AxisKind = Literal[
     "loop", "reduce", "thread", "upcast", "unroll", "lane",

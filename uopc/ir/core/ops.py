@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import is_dataclass
 from math import inf
 from typing import Any, Final, Literal, NamedTuple
 
@@ -28,6 +27,7 @@ from uopc.ir.core.levels import (
     TENSOR,
     VECTOR,
 )
+from uopc.ir.records import is_record
 
 DTypeRule = Literal[
     "given", "any", "void", "index", "variable", "first", "common", "bool", "float32", "where", "branch", "if", "range",
@@ -77,7 +77,7 @@ class Op(Immutable):
         self.operands: tuple[str, ...] = tuple(operands.split())
         self.doc: str = doc
         self.arg: tuple[type, ...] = row.get("arg", (_NONE,))
-        kind = "record" if is_dataclass(self.arg[-1]) else "value"
+        kind = "record" if is_record(self.arg[-1]) else "value"
         self.kind: ArgKind = row.get("kind", "none" if self.arg == (_NONE,) else kind)
         # The name of an arg that is one value, in the text form: `lane %v at=3`.
         self.field: str = row.get("field", "arg")

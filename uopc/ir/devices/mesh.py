@@ -10,13 +10,13 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.core.shapes import Dim
 from uopc.ir.devices import device
 from uopc.ir.index import affine
+from uopc.ir.records import dataclass
 
 Axes = tuple[str, ...]  # of a mesh, major first
 Spec = tuple[Axes, ...]  # of each dimension, the mesh axes that cut it

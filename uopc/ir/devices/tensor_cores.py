@@ -12,7 +12,6 @@ in a uint32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from uopc.ir.core import dtypes, semantics
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 
 WARP = 32
 SIDE = 16  # rows, columns and words along k of a tile of a CPU

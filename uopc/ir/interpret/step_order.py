@@ -11,7 +11,7 @@ import functools
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Union
 
 from uopc.errors import InvalidIR, Unsupported
@@ -23,6 +23,7 @@ from uopc.ir.core.serialize import content
 from uopc.ir.core.storage import before_effects, storage_root, written_arguments
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
+from uopc.ir.records import dataclass
 from uopc.ir.verify.nodes import describe
 
 Ranges = frozenset[UOp]

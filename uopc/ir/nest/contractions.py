@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.ops import DOTS, Ops
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 
 PRODUCTS = (Ops.MUL, *DOTS)
 

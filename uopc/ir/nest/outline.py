@@ -13,8 +13,10 @@ depends on no machine.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple
+
+from uopc.ir.records import dataclass
 
 # An `fmul` is a product that a sum may take in, a `quotient` an integer division by a constant,
 # an `index` an operation on indices that an address does not take in.

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op
+from uopc.ir.records import dataclass
 from uopc.ir.rewrite.pattern import MatchFunction, Rule, UPat, variables_of
 
 # A rule with more plain patterns than this is matched by the interpreter instead.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
 from uopc.errors import UserTypeError
 from uopc.ir.core.ops import Op
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.ir.rewrite import compile
 from uopc.ir.rewrite.matcher import PatternMatcher
 from uopc.ir.rewrite.pattern import Hit, MatcherTable, MatchFunction, Rule

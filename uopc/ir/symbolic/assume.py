@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from uopc.ir.core import bounds, dtypes, walk
 from uopc.ir.core.arena import memo
@@ -23,6 +22,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.ir.index.affine import Constraints, Form
 from uopc.ir.index.monomials import Terms
+from uopc.ir.records import dataclass
 from uopc.ir.symbolic import fixpoint
 from uopc.ir.symbolic.conditions import constraints_of, negation
 

@@ -15,7 +15,6 @@ as long as a candidate saves any.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from uopc.ir.core import shapes, walk
@@ -24,6 +23,7 @@ from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, monomials
 from uopc.ir.index.affine import Form, is_const
 from uopc.ir.index.monomials import Terms
+from uopc.ir.records import dataclass
 from uopc.ir.symbolic.fixpoint import is_sum, needed, simplify
 
 # Larger graphs stay in normal form: the nodes of every candidate are counted.

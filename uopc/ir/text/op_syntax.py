@@ -25,6 +25,7 @@ from uopc.ir.core.data import arrays
 from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import ArgKind, Op, Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.records import dataclass
 from uopc.ir.text.literals import make_record, misfit, write_string, write_value, written_fields
 
 OperandText = Callable[["UOp"], str]
@@ -40,7 +41,7 @@ class Written(NamedTuple):
     tail: str = ""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class Statement:
     """A statement as read. An OpSyntax takes parts out; leftover parts are an error."""
 

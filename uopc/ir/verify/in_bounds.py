@@ -12,7 +12,6 @@ import enum
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from uopc.ir.index import affine, monomials
 from uopc.ir.index.affine import Constraints
 from uopc.ir.index.dims import dim_uop
 from uopc.ir.nest.accesses import Access
+from uopc.ir.records import dataclass
 from uopc.ir.symbolic import assume, conditions, simplify
 from uopc.ir.verify import verifier
 from uopc.ir.verify.nodes import describe

@@ -10,7 +10,6 @@ its cost does not grow with the writes before it. At a place that the graph comp
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from uopc.ir.builder import leaves, movement
 from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.tensor import creation, updates
 from uopc.tensor.indexing import assign
 

@@ -13,13 +13,13 @@ NaN goes where a branch sends what is missing: `missing` says that it is the way
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from uopc.errors import UserError
 from uopc.ir.core import dtypes
 from uopc.ir.core.dtypes import DType
+from uopc.ir.records import dataclass
 from uopc.onnx.values import Array
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ",

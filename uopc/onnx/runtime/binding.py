@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from uopc.errors import Unsupported, UserError
+from uopc.ir.records import dataclass
 from uopc.onnx.signature import ELEMENTS
 from uopc.onnx.values import DTYPES
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any
 
 from uopc.errors import Unsupported, UserError, UserTypeError
+from uopc.ir.records import dataclass
 
 CPU = "CPUExecutionProvider"
 

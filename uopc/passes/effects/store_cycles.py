@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from uopc.ir.builder import index_maps
@@ -25,6 +24,7 @@ from uopc.ir.core.arena import memo
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import read_slots, written_slots
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.passes.effects.versions import (
     NEW,
     EffectsBelow,

@@ -8,7 +8,6 @@ elements of the result that the lane holds, one per (row, column).
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 
 from uopc.ir.builder import alu, fold, rebuild
 from uopc.ir.core import dtypes, walk
@@ -19,6 +18,7 @@ from uopc.ir.devices import tensor_cores
 from uopc.ir.devices.tensor_cores import Tile
 from uopc.ir.index import affine
 from uopc.ir.nest.accesses import Access
+from uopc.ir.records import dataclass
 from uopc.passes.analysis.loops import make_range
 from uopc.passes.analysis.matrix_tiles import MatrixTile, matrix_tiles
 from uopc.passes.analysis.shared_tiles import filled_together

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Generator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import Shape
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.records import dataclass
 from uopc.passes.analysis.user_opts import free_reduces
 from uopc.passes.narrow_products import words
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from uopc.ir.core import shapes
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.mesh import Axes, Spec
+from uopc.ir.records import dataclass
 
 Partial = tuple[tuple[str, str], ...]  # (mesh axis, op), sorted
 WHOLE: Axes = ()

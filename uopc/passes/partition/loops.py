@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from uopc.ir.builder.programs import Schedule, Slots, repeated
@@ -19,6 +18,7 @@ from uopc.ir.core.calls import graph_order, written_slot
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern, set_origin
 from uopc.ir.devices.mesh import Spec
+from uopc.ir.records import dataclass
 from uopc.passes.partition.exchanges import Exchanges
 from uopc.passes.partition.layout import Value
 

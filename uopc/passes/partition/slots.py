@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from uopc.ir.core import bounds, shapes
@@ -10,6 +9,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop
+from uopc.ir.records import dataclass
 
 
 class Slot(NamedTuple):

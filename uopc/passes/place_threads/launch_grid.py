@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from uopc.errors import Unsupported
 from uopc.ir.builder import index_maps
@@ -23,6 +22,7 @@ from uopc.ir.core.shapes import Dim, Shape
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.dims import dim_uop, uop_dim
+from uopc.ir.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from uopc.errors import InvalidIR, Unsupported
 from uopc.ir.builder import fold, index_maps, rebuild
@@ -35,6 +35,7 @@ from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine, compare
 from uopc.ir.index.dims import dim_uop, uop_dim
+from uopc.ir.records import dataclass
 from uopc.passes.analysis import thread_order
 from uopc.passes.analysis.loops import ended, make_range
 from uopc.passes.analysis.shared_tiles import filled_together

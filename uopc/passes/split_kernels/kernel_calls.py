@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from uopc.ir.builder import index_maps
@@ -20,6 +20,7 @@ from uopc.ir.core.storage import (
     written_slots,
 )  # fmt: skip
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.passes.effects.versions import NEW, Footprint, Span, Version, Versions
 from uopc.passes.effects.views import closed_effects, is_local, stores_in
 

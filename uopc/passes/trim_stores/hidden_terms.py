@@ -12,8 +12,6 @@ all weights of the row are NaN, those before the mask, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from uopc.ir.builder import fold, leaves, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
 from uopc.ir.core.args import ReduceArg
@@ -22,6 +20,7 @@ from uopc.ir.core.storage import storage_root
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
 from uopc.ir.index.dims import uop_dim
+from uopc.ir.records import dataclass
 from uopc.passes.trim_stores.conditions import Conditions
 
 

@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from uopc.ir.builder import alu, index_maps, rebuild
 from uopc.ir.core import dtypes, ranges, walk
@@ -47,6 +46,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.records import dataclass
 from uopc.passes.analysis.contraction import MOST_ROWS, MOST_VECTORS
 from uopc.passes.contract import Context
 from uopc.passes.trim_stores import constant_masks, trim_sums

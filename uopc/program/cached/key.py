@@ -10,7 +10,6 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from uopc.ir import forks
 from uopc.ir.core.data.files import Stamp
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.devices.device import named
+from uopc.ir.records import dataclass
 from uopc.program.cached import record
 from uopc.program.cached.record import Components, Key
 from uopc.program.request import Request, rules_of

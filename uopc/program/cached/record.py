@@ -11,7 +11,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from types import NoneType, UnionType
@@ -23,6 +23,7 @@ from uopc.backends import plan
 from uopc.backends.plan import AnyArray, AnyDtype
 from uopc.cache.disk import Unusable
 from uopc.ir.core import dtypes
+from uopc.ir.records import dataclass
 
 T = TypeVar("T")
 Reader = Callable[[Any, list[bytes]], Any]  # of a value from JSON, and the blobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -18,6 +18,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.devices.device import is_cpu
 from uopc.ir.devices.mesh import Mesh, PartitionSpec, coordinate, make_mesh
+from uopc.ir.records import dataclass
 from uopc.program.graph.facts import GraphFacts
 
 if TYPE_CHECKING:  # `import uopc.Sharding` loads no pass

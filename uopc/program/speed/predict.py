@@ -10,12 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from uopc.backends.exchange import cost
 from uopc.backends.exchange.cost import Machine
 from uopc.backends.plan import DimValue, Exchange, Plan, PlannedLaunch, Pointer, value_of
 from uopc.errors import UserError, UserTypeError
+from uopc.ir.records import dataclass
 from uopc.passes.pass_manager import Lowered
 from uopc.program.speed.reuse_distance import Region, Reused, distances
 from uopc.program.speed.work import Work, measure

@@ -10,8 +10,9 @@ given byte.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from uopc.ir.records import dataclass
 
 
 class Region(NamedTuple):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from uopc.backends.plan import DimValue
@@ -25,6 +24,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index.dims import dim_uop
 from uopc.ir.nest.arithmetic import DIVISIONS, chain, is_function
 from uopc.ir.nest.nest import nest_of
+from uopc.ir.records import dataclass
 from uopc.ir.text.source_lines import source_lines
 
 

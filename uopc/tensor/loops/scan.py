@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from uopc.errors import Unsupported, UserError
@@ -28,6 +27,7 @@ from uopc.ir.core.storage import base
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index.dims import dim_uop
+from uopc.ir.records import dataclass
 from uopc.tensor import creation, elementwise
 from uopc.tensor.loops import bodies, launches
 from uopc.tensor.primitive import primitive

@@ -14,7 +14,6 @@ import os
 import stat
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from uopc.errors import InvalidIR, UserError
 from uopc.ir.core import dtypes
+from uopc.ir.records import dataclass
 
 Array = npt.NDArray[Any]
 Mode = Literal["r", "r+"]

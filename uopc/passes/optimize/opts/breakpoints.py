@@ -13,7 +13,6 @@ no loop over terms that are its identity.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from uopc.ir.builder import leaves
 from uopc.ir.core import bounds, dtypes, ranges
@@ -21,6 +20,7 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.nest.nest import nest_of
+from uopc.ir.records import dataclass
 from uopc.passes.optimize.opts.lengths import quotient_up
 
 

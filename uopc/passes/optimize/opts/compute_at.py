@@ -17,7 +17,6 @@ The name is that of Halide's directive (Ragan-Kelley et al., PLDI 2013).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from uopc.ir.builder import rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
@@ -27,6 +26,7 @@ from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.nest import nest_of
+from uopc.ir.records import dataclass
 from uopc.ir.verify.in_bounds import Verdict, accesses
 from uopc.passes.analysis.loops import make_range
 from uopc.passes.optimize.opts import legality

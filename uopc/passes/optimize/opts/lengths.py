@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from uopc.ir.core import bounds, dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.ir.records import dataclass
 
 # A thread's chunk begins at a multiple of this many iterations, so that vectors stay whole. The
 # multiple is halved while one chunk could exceed another by more than 1 / MOST_UNEVEN of it.

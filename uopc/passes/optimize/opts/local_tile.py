@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from uopc.ir.builder import index_maps
 from uopc.ir.core import dtypes, walk
@@ -13,6 +13,7 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.nest.nest import nest_of
+from uopc.ir.records import dataclass
 from uopc.passes.optimize.opts.legality import Refused
 
 # The largest tile, in bytes. A larger one would leave every cache.

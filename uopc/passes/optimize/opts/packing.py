@@ -12,7 +12,6 @@ elements of an array: guards, casts and whole producers move out of the inner lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from uopc.ir.builder import index_maps, rebuild
 from uopc.ir.core import bounds, dtypes, ranges, walk
@@ -25,6 +24,7 @@ from uopc.ir.index import affine, compare, monomials, values
 from uopc.ir.nest.accesses import Access
 from uopc.ir.nest.contractions import PRODUCTS, term
 from uopc.ir.nest.nest import nest_of
+from uopc.ir.records import dataclass
 from uopc.passes.analysis.loops import make_range
 from uopc.passes.analysis.shared_tiles import can_be_swizzled
 from uopc.passes.optimize.opts.legality import Refused, check_ahead

@@ -9,13 +9,13 @@ whose operands stay in cache.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from uopc.cost.machine import LINE
 from uopc.ir.core import ranges
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.loops import length_of, most_of
 from uopc.ir.nest.nest import Nest
+from uopc.ir.records import dataclass
 from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.lanes import fitting
 from uopc.passes.optimize.schedule.lane_costs import is_dear, is_far_constant

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from uopc.cost.machine import LINE, machine_of
 from uopc.ir.core import ranges, walk
@@ -30,6 +30,7 @@ from uopc.ir.nest.arithmetic import expansion, is_arithmetic
 from uopc.ir.nest.contractions import Contraction, find_contraction, find_pairing, term
 from uopc.ir.nest.loops import is_free, length_of, longest_of, most_of, shorter_of, trips
 from uopc.ir.nest.nest import Nest
+from uopc.ir.records import dataclass
 from uopc.passes.analysis import register_tiles, thresholds
 from uopc.passes.optimize.opts import packing
 from uopc.passes.optimize.opts.local_tile import MOST_BYTES

@@ -7,12 +7,11 @@ down the block, so that a warp's threads read different banks; its columns are v
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.nest.contractions import Contraction
 from uopc.ir.nest.loops import length_of, trips
+from uopc.ir.records import dataclass
 from uopc.passes.analysis.lanes import fitting
 from uopc.passes.optimize.schedule import gpu_thresholds
 from uopc.passes.optimize.schedule.gpu_tensor_cores import share_fill

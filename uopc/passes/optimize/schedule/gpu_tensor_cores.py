@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from uopc.ir.core import ranges, walk
 from uopc.ir.core.dtypes import DType
@@ -18,6 +18,7 @@ from uopc.ir.devices.tensor_cores import Tile
 from uopc.ir.nest.contractions import Contraction
 from uopc.ir.nest.loops import length_of, most_of, trips
 from uopc.ir.nest.nest import nest_of
+from uopc.ir.records import dataclass
 from uopc.passes.analysis.shared_tiles import filled_together
 from uopc.passes.optimize.opts import tensor_cores as tensor_tiling
 from uopc.passes.optimize.opts.legality import Refused
