@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,9 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.evaluate import Array, evaluate
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
+from uopc.ir.records import dataclass
 from uopc.ir.rewrite.pattern import Rule, UPat
-from uopc.ir.rewrite.rules import BOOL, FLOAT, INDEX, WRAPPING, Entry, RuleSet, compiled
+from uopc.ir.rewrite.rules import BOOL, FLOAT, INDEX, WRAPPING, CompiledEntry, Entry, RuleSet
 
 _TRIES = 240  # instances per rule and dtype
 _POINTS = 1024  # the most points at which the values of one instance are compared
@@ -183,7 +184,7 @@ def points(leaves: dict[UOp, Array], rng: random.Random) -> dict[UOp, Array]:
 def fired(rules: RuleSet, entry: Entry, rng: random.Random) -> Iterator[tuple[_Maker, UOp, UOp]]:
     """Yield (maker, graph, rewritten graph) for instances of a rule's pattern on which the rule
     fires."""
-    rule = compiled(rules, entry)
+    rule = CompiledEntry(rules, entry)
     optional = frozenset(_used(entry.left, True) - _used(entry.left, False))
     types = [t for n in rules.over for t in _TYPES[n]]
     for base, left in itertools.product(types, entry.shapes or (entry.left,)):

@@ -26,7 +26,6 @@ import enum
 import functools
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from uopc.errors import InvalidIR
@@ -36,8 +35,9 @@ from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp
 from uopc.ir.forks import cached_property
+from uopc.ir.records import dataclass
 from uopc.ir.rewrite.matcher import PatternMatcher
-from uopc.ir.rewrite.pattern import Rule, UPat, as_upat, caller, variables_of
+from uopc.ir.rewrite.pattern import Rule, UPat, as_upat, caller, root_ops, variables_of
 
 
 class Domain(enum.Flag):
@@ -278,7 +278,7 @@ class RuleSet:
         self.name, self.over, self.entries = name, over, tuple(rules)
         if len({r.name for r in self.entries}) != len(self.entries):
             raise InvalidIR(f"rule set {name}: two rules have one name")
-        self.rules: tuple[Rule, ...] = tuple([compiled(self, r) for r in self.entries])
+        self.rules: tuple[Rule, ...] = tuple([CompiledEntry(self, r) for r in self.entries])
 
 
 def matcher(*sets: RuleSet) -> PatternMatcher:
@@ -287,15 +287,28 @@ def matcher(*sets: RuleSet) -> PatternMatcher:
 
 
 # ---------------------------------------------------------------- compiling entries
-def compiled(owner: RuleSet, entry: Entry) -> Rule:
-    """The rule for a matcher: the pattern restricted to the set's numbers, the right side as code.
-    """
-    pattern = typed(entry.left, owner.over)
-    name = f"{owner.name}/{entry.name}"
-    if entry.function is not None:
-        return Rule(pattern, entry.function, name, entry.location)
-    root = pattern if pattern.name is not None else pattern.named("u")
-    return Rule(root, _function(entry, root), name, entry.location)
+class CompiledEntry(Rule):
+    """An entry as a rule for a matcher: the pattern restricted to the set's numbers, the right side
+    as code. Both are made when a matcher first tries the rule: a process tries few."""
+
+    __slots__ = ("_entry", "_owner")
+
+    def __init__(self, owner: RuleSet, entry: Entry) -> None:
+        self._owner, self._entry = owner, entry
+        self.name, self.location = f"{owner.name}/{entry.name}", entry.location
+        self.roots = root_ops(entry.left)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Rule.__slots__:
+            raise AttributeError(name)
+        entry = self._entry
+        pattern = typed(entry.left, self._owner.over)
+        function = entry.function
+        if function is None:
+            pattern = pattern if pattern.name is not None else pattern.named("u")
+            function = _function(entry, pattern)
+        Rule.__init__(self, pattern, function, self.name, self.location)
+        return getattr(self, name)
 
 
 def typed(left: UPat, over: Domain) -> UPat:
