@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from uopc import config
@@ -18,6 +17,7 @@ from uopc.cache.disk import DiskCache
 from uopc.errors import InvalidIR
 from uopc.ir.core.uop import UOp
 from uopc.ir.forks import cached_property
+from uopc.ir.records import dataclass
 from uopc.program.artifact import Artifact
 from uopc.program.backend import Backend
 from uopc.program.cached import key, record
@@ -142,8 +142,10 @@ def _bind(program: Program, values: Mapping[str, Any]) -> BoundProgram:
 
 def _install_runtime(disk: DiskCache | None) -> None:
     """Load the process's runtime from disk. If there is none, compile it and store it there."""
-    if disk is None:
-        return  # the first program compiles it
+    code = native.shipped()
+    if code is not None or disk is None:
+        native.install(code)
+        return
     components = ("runtime", native.identity()), key.machine_component(detect.host())
     whole = key.with_process(components)
     disk.load(

@@ -24,8 +24,9 @@ import ctypes
 import hashlib
 import os
 import platform
+import struct
 import threading
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from uopc.backends.cpu.elf_loader import Image, load
@@ -33,6 +34,7 @@ from uopc.backends.cpu.layout import OFFSETS
 from uopc.backends.cpu.structs import GLOBALS
 from uopc.backends.llvm.builder import Function, module
 from uopc.backends.llvm.jit import compile_object
+from uopc.ir.records import dataclass
 
 Part = TypeVar("Part")
 
@@ -66,9 +68,50 @@ def source() -> Parts[str]:
     )
 
 
-def compiled(text: Parts[str]) -> Parts[bytes]:
-    """The object files of the runtime."""
-    return Parts(compile_object(text.on_request, effort=0), compile_object(text.always))
+def compiled(text: Parts[str], cpu: str | None = None) -> Parts[bytes]:
+    """The object files of the runtime; without `cpu`, for this machine."""
+    first = compile_object(text.on_request, cpu, effort=0)
+    return Parts(first, compile_object(text.always, cpu))
+
+
+# ---------------------------------------------------------------- in a wheel
+# LLVM's names of the processors that have only what all processors of an architecture have.
+BASELINES = {"x86_64": "x86-64", "aarch64": "generic"}
+_HEAD = struct.Struct("<32sQ")  # the digest of what follows, and the size of the first object
+FOLDER = Path(__file__).parent
+
+
+def _file(folder: Path | None) -> Path:
+    return (folder or FOLDER) / f"runtime-{identity()}.o"
+
+
+def ship(folder: Path | None = None) -> Path | None:
+    """Write the code that this Python and architecture need into a file, for any processor. None
+    for an architecture without a baseline. A build of a wheel calls this."""
+    cpu = BASELINES.get(platform.machine())
+    if cpu is None:
+        return None
+    made = compiled(source(), cpu)
+    both = made.on_request + made.always
+    _file(folder).write_bytes(_HEAD.pack(_checksum(both), len(made.on_request)) + both)
+    return _file(folder)
+
+
+def shipped(folder: Path | None = None) -> Parts[bytes] | None:
+    """The code in the file; None if no file is for this Python and architecture, or it is damaged.
+    """
+    try:
+        content = _file(folder).read_bytes()
+    except OSError:
+        return None
+    if len(content) < _HEAD.size:
+        return None
+    (checksum, size), both = _HEAD.unpack_from(content), content[_HEAD.size :]
+    return Parts(both[:size], both[size:]) if checksum == _checksum(both) else None
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=32).digest()
 
 
 EXPORTS = Parts(
@@ -133,10 +176,11 @@ def is_installed() -> bool:
 
 
 def install(code: Parts[bytes] | None = None) -> Runtime:
-    """The process's runtime. The first call loads it from `code`, which a cache has, or compiles
-    it."""
+    """The process's runtime. The first call loads it from `code`, which a cache has, or from the
+    file of a wheel, or compiles it."""
     if not _installed:
         with _installing:
             if not _installed:
-                _installed.append(Runtime(loaded(code or compiled(source()))))
+                code = code or shipped() or compiled(source())
+                _installed.append(Runtime(loaded(code)))
     return _installed[0]
