@@ -14,7 +14,7 @@ the row, are one scan, which counts as one call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import casadi as ca
 import numpy as np
@@ -24,6 +24,7 @@ from uopc.casadi.instructions import value_of
 from uopc.casadi.structures import joined, zeros
 from uopc.ir.builder import movement
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.tracing.loops import scan
 from uopc.tracing.transforms import vmap
 

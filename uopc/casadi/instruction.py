@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +10,7 @@ import casadi as ca
 from uopc.casadi import errors
 from uopc.casadi.serialized import SerializedFields
 from uopc.errors import Unsupported
+from uopc.ir.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -13,6 +12,7 @@ from uopc.casadi import structures
 from uopc.casadi.functions import outputs_of
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.sparse.sparsity import Sparse
 from uopc.tensor import creation
 

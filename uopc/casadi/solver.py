@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +17,7 @@ from uopc.casadi.libraries import write
 from uopc.derivatives import transforms
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.sparse import transforms as sparse_transforms
 from uopc.sparse.sparsity import Sparse
 from uopc.tensor import creation

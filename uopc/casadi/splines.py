@@ -9,7 +9,6 @@ degree 1. The basis functions come by the recurrence of Cox and de Boor, in the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import casadi as ca
@@ -24,6 +23,7 @@ from uopc.ir.builder import leaves, movement
 from uopc.ir.builder.operands import constant
 from uopc.ir.core import dtypes
 from uopc.ir.core.uop import UOp
+from uopc.ir.records import dataclass
 from uopc.tracing.transforms import jvp
 
 Numbers = npt.NDArray[Any]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from uopc import config
 from uopc.cache import statistics
 from uopc.cache.disk import DiskCache, Unusable
 from uopc.ir.core.data.files import Stamp
+from uopc.ir.records import dataclass
 from uopc.onnx.source import real_path
 from uopc.program.cached import key, record
 
