@@ -29,6 +29,10 @@ class UserError(Error, ValueError):
     """
 
 
+class CircularWait(UserError):
+    """Launches that overwrite storage which each other still have to read."""
+
+
 class UserTypeError(UserError, TypeError):
     """The caller passed the wrong kind of thing: a dtype, a class, a number of arguments.
 

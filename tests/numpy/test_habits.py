@@ -216,7 +216,6 @@ def test_a_list_of_numbers_is_named_where_it_is_taken_for_an_array() -> None:
     for f, given, words in (
         (lambda x: np.sum(x), [1.0, 2.0], r"x is a list of 2, .* pass np\.array\(x\)"),
         (lambda x: np.mean(x["a"]), {"a": (1, 2, 3)}, r"x\.a is a tuple of 3"),
-        (lambda x: np.asarray([x, x]), 1.0, "join several by stack"),
     ):
         with pytest.raises(uopc.UserError, match=words):
             uopc.jit(f)(given)

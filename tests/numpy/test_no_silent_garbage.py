@@ -154,8 +154,6 @@ def test_reshape_takes_the_order_that_arrays_have():
 
 def test_a_refused_habit_of_numpy_code_names_the_way_out():
     for habit, words in (
-        (lambda x: np.array([x[0], x[1]]), "join several by stack"),
-        (lambda x: np.full(2, x[0]), "join several by stack"),
         (lambda x: float(x[0]), r"where\(\) for a choice by value.*arrays to write to"),
         (lambda x: np.linalg.norm(x[:, None], 2), "ord 2 needs singular values"),
         (lambda x: np.union1d(x, x), "made of unique"),

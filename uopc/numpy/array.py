@@ -120,6 +120,9 @@ class Array(ArrayMethods):
         self.held = False  # an array of no dimensions; other values without dimensions are numbers
         self.born = next(births)
 
+    def _promote(self) -> None:
+        """Become a graph before a write. An Array is one; known numbers of a trace become one."""
+
     # ------------------------------------------------------------ facts
     @property
     def tracing(self) -> Trace | None:
@@ -379,6 +382,9 @@ def index_of(key: Any) -> Any:
         return tuple([index_of(k) for k in key])
     if isinstance(key, slice):
         return slice(index_of(key.start), index_of(key.stop), key.step)
+    if isinstance(key, list) and any([isinstance(k, Array) for k in key]):
+        first, *rest = [fold.cast(uop_of(k, "index"), dtypes.int64) for k in key]
+        return first.stack(*rest) if rest else first.reshape(1)
     if not isinstance(key, Array):
         return key
     if key.is_unknown or (key.ndim and key.dtype is not dtypes.bool_):
@@ -390,7 +396,8 @@ def arrays_in(key: Any) -> list[Array]:
     """The Arrays of an index, also as bounds of slices."""
     parts = key if isinstance(key, tuple) else (key,)
     ends = [v for k in parts if isinstance(k, slice) for v in (k.start, k.stop)]
-    return [k for k in (*parts, *ends) if isinstance(k, Array)]
+    listed = [v for k in parts if isinstance(k, list) for v in k]
+    return [k for k in (*parts, *ends, *listed) if isinstance(k, Array)]
 
 
 def _way_out(who: str, frame: FrameType | None) -> str:

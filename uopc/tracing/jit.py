@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack, overload
 import numpy as np
 
 from uopc import config, driver
-from uopc.errors import UserError, UserTypeError
+from uopc.errors import CircularWait, UserError, UserTypeError
 from uopc.ir.builder import checks, operands, tree_code
 from uopc.ir.builder.pytrees import LEAF, details, exactly, flatten, unflatten
 from uopc.ir.core import dtypes, shapes, walk
@@ -34,7 +34,7 @@ from uopc.program.graph.sharding import Sharding
 from uopc.program.program import Program
 from uopc.sparse.sparsity import Sparse
 from uopc.tensor.creation import param
-from uopc.tracing import arguments, draws, memory
+from uopc.tracing import arguments, draws, memory, twin
 
 _chosen = config.chosen
 _MOST_PROGRAMS = 1024
@@ -407,7 +407,14 @@ class Jitted:
         else:
             graph = tuple(_results(structure, iter(leaves)))
         how = self._how | {"name": self._how["name"] or arguments.identifier(self._name)}
-        program = driver.compile(graph, inputs=params, **how)
+        try:
+            program = driver.compile(graph, inputs=params, **how)
+        except CircularWait:
+            nodes, form = flatten(graph)
+            if any([isinstance(u, Sparse) for _, u in nodes]):
+                raise
+            graph = unflatten(form, memory.by_values([u for _, u in nodes]))
+            program = driver.compile(graph, inputs=params, **how)
         parts = kind.structure.parts
         classes = {
             i: _classes(t, weak, i in kind.numbers)
@@ -482,7 +489,9 @@ class Jitted:
             ordered = {n: known[n] for n in self._signature.parameters if n in known}
             bound = inspect.BoundArguments(self._signature, OrderedDict(ordered))
             states = draws.states(self._function, kind.static)
-            found = self._function(*bound.args, **bound.kwargs)
+            function = twin.rebound(self._function)
+            found = function(*bound.args, **bound.kwargs)
+            twin.settle(function)
             if draws.states(self._function, kind.static) != states:
                 raise UserError(
                     f"{self._name} draws random numbers while it is traced, so every call would"

@@ -21,6 +21,7 @@ from uopc.ir.records import dataclass
 from uopc.numpy.array import Array, captured
 from uopc.numpy.memory.steps import ViewStep, known_through
 from uopc.numpy.memory.viewing import owner_of
+from uopc.tracing import twin
 
 
 @dataclass(frozen=True)
@@ -122,15 +123,26 @@ def _packed(arrays: tuple[Any, ...], written: Sequence[int], name: str) -> tuple
     return tuple(given)
 
 
+def by_values(outputs: Sequence[UOp]) -> tuple[UOp, ...]:
+    """The results of a function with values in place of its stores, where stores would wait for
+    each other's readers. An argument that is written is stored at the end."""
+    roots = [_root(u) if u.op is Ops.AFTER else u for u in outputs]
+    targets = [r if r is not u and r.op is Ops.PARAM else None for r, u in zip(roots, outputs)]
+    made, _ = effects.pure(outputs)
+    return tuple([v if t is None else t.assign(v) for t, v in zip(targets, made)])
+
+
 # ---------------------------------------------------------------- bodies
 def run_body(who: str, begun: int, f: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """Call a function, which may write to arrays that were born since `begun`: others are from
     outside of it. UserError if it writes to others."""
     token = captured.set((begun, who))
+    function = twin.rebound(f)
     try:
-        return f(*args, **named)
+        return function(*args, **named)
     finally:
         captured.reset(token)
+        twin.settle(function)
 
 
 def as_values(results: Sequence[UOp], seeds: Sequence[UOp]) -> list[UOp]:

@@ -1,6 +1,7 @@
 """In-place idioms of NumPy: functions of one vector of six numbers. NumPy itself is the oracle."""
 
 import numpy as np
+from numpy import zeros
 
 X = np.array([3.0, 1.0, 2.0, 5.0, 4.0, 0.5])
 
@@ -292,4 +293,26 @@ def same_kind(x):
     return k
 
 
-IDIOMS = {f.__name__: f for f in list(globals().values()) if callable(f) and f is not double}
+def creators(x):
+    r = np.zeros(3)
+    r[0] = x[0]
+    q = zeros((2, 2))
+    v = q.T
+    q[1] = r[:2]
+    e = np.arange(4)
+    e[1] = 7
+    f = np.full(2, x[1])
+    f[0] += 1
+    return r, v + 0, e, f, np.array([x[0], x[1]]), np.asarray(x) is x
+
+
+def cast_on_write(x):
+    r = np.zeros(3, int)
+    r[:] = x[:3] * 1.6
+    b = np.zeros(2, bool)
+    b[0] = x[0] > 1
+    return r, b
+
+
+_OWN = [f for f in list(globals().values()) if getattr(f, "__module__", "") == __name__]
+IDIOMS = {f.__name__: f for f in _OWN if f is not double}

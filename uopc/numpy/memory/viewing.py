@@ -128,17 +128,27 @@ def _in_place_of(
     if known is not None:
         made = known[0] if known[1] is mask else None
     elif u.op is Ops.EXPAND and all([d == 1 for d in shapes.shape(u.src[0])]):
-        whole = (*shapes.shape(mask), *dims[1:])
+        whole = (*shapes.shape(mask), *shapes.shape(u)[1:])
         scalar = movement.reshape(u.src[0], (1,) * len(whole))
         made = movement.expand(scalar, whole)
     elif not shapes.shape(u):
         made = u
+    elif u.op in (Ops.EXPAND, Ops.RESHAPE) and _begins_alike(u, dims):
+        inner = _in_place_of(u.src[0], mask, dims, done)
+        if inner is not None:
+            change = movement.expand if u.op is Ops.EXPAND else movement.reshape
+            made = change(inner, (*shapes.shape(mask), *shapes.shape(u)[1:]))
     elif u.op.is_alu or u.op is Ops.CAST:
         sources = [_in_place_of(s, mask, dims, done) for s in u.src]
         if all([s is not None for s in sources]):
             made = rebuild.remake(u, tuple([s for s in sources if s is not None]))
     done[u] = made
     return made
+
+
+def _begins_alike(u: UOp, dims: shapes.Shape) -> bool:
+    """True if a node and its source have the same first dimension as the elements."""
+    return all([shapes.shape(v)[:1] == dims[:1] for v in (u, u.src[0])])
 
 
 # ---------------------------------------------------------------- keys

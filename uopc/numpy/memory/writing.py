@@ -45,14 +45,17 @@ Method = Callable[..., Any]
 def write(a: Array, value: UOp, *given: Any) -> None:
     """Put a graph of the array's dtype and shape into its memory; it was made of `given`, too."""
     owner = owner_of(a)
-    _check_writable(a, owner)
+    check_writable(a)
+    owner._promote()
     trace = trace_of((owner, *given))
     owner._uop, owner.storage = written(owner.uop, owner.storage, a.steps, value)
     owner._trace, owner._value, owner.weak = trace, None, False
     owner.version += 1
 
 
-def _check_writable(a: Array, owner: Array) -> None:
+def check_writable(a: Array) -> None:
+    """UserError for memory that nobody may write, or not from the body that runs now."""
+    owner = owner_of(a)
     frozen = next((s.frozen for s in a.steps if s.frozen), "")
     if frozen:
         raise UserError(f"the destination of a write is read-only: {frozen}")
@@ -127,6 +130,7 @@ def _mask_of(key: Any) -> Array | None:
 
 def _set_where(a: Array, mask: Array, rest: tuple[Any, ...], value: Any) -> None:
     """`x[mask, rest] = value`."""
+    rest = () if all([isinstance(r, slice) and r == slice(None) for r in rest]) else rest
     if mask.shape != a.shape[: mask.ndim]:
         found, wanted = shapes.show(mask.shape), shapes.show(a.shape)
         raise UserError(f"x[mask] = v: the mask {found} must have the first dimensions of {wanted}")

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
-from uopc.errors import UserError
+from uopc.errors import CircularWait
 from uopc.ir.builder import index_maps, leaves, rebuild
 from uopc.ir.builder.programs import calls_with, loops_of
 from uopc.ir.core import bounds, dtypes, shapes, walk
@@ -63,7 +63,7 @@ def launch_order(launches: KernelCalls) -> list[KernelCall]:
     rank = {e: i for i, e in enumerate(launches.found)}
     order = dict.fromkeys(stable_order(graph.before, lambda e: rank.get(e, -1)))
     if stuck := [e for e in rank if e not in order]:
-        raise UserError(_circle([launches.found[e] for e in stuck], graph))
+        raise CircularWait(_circle([launches.found[e] for e in stuck], graph))
     return [launches.found[e] for e in order if e in rank]
 
 
