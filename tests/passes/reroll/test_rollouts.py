@@ -176,3 +176,26 @@ def test_rows_that_stand_on_each_other(steps, how):
     wanted = np.array(states(given_u, np.sin, np.array))
     wanted = wanted.T if how == "columns" else wanted
     np.testing.assert_allclose(program(given_u), wanted, rtol=1e-10, atol=1e-10)
+
+
+def slopes(x, sin):
+    """Four slopes of unlike forms, whose common work is most of theirs."""
+    common = x[0]
+    for i in range(20):
+        common = sin(common * x[1 + i % 3]) + 0.1
+    return common + x[0], common * x[1], common - x[2] * x[2], x[3] / (common * common + 2.0)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_unlike_parts_compute_once_what_they_share(steps):
+    """A loop over the four states would compute it in each turn."""
+    states = uopc.param("x", (4, 30), dtype=dtypes.float64)
+    given_x = np.random.default_rng(1).random((4, 30))
+    x, want = [states[i] for i in range(4)], list(given_x)
+    for _ in range(steps):
+        x = [a + 0.1 * b for a, b in zip(x, slopes(x, lambda a: a.sin()))]
+        want = [a + 0.1 * b for a, b in zip(want, slopes(want, np.sin))]
+    program = uopc.compile(uopc.stack(*x), threads=1)
+    (kernel,) = program.kernels
+    assert kernel.name == "E_30"
+    np.testing.assert_allclose(program(given_x), want, rtol=1e-12)

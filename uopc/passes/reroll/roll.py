@@ -21,6 +21,7 @@ from uopc.ir.core.evaluate import Array
 from uopc.ir.core.ops import Op, Ops
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.index import affine
+from uopc.passes.analysis.parts import shared_work
 from uopc.passes.reroll.constant_folding import Constants, array_node
 
 Parts: TypeAlias = tuple["UOp", ...]
@@ -31,6 +32,8 @@ ByOperands: TypeAlias = tuple[list[Parts], Callable[[list[tuple["UOp", bool]]], 
 
 # This many values that are not alike are still stacked: their reader chooses among them.
 MOST_UNLIKE = 16
+# Parts of a greater cost than this are not searched for work that they share.
+MOST_SHARED = 4096
 
 
 def _is_rolled(op: Op) -> bool:
@@ -99,7 +102,9 @@ class Roller:
         few = len(parts) <= MOST_UNLIKE and all(
             p.dtype is first.dtype and shapes.shape(p) == shapes.shape(first) for p in parts
         )
-        return (movement.stack(*parts), True) if few else None
+        # A STACK of parts that share work would be stored, in a kernel of its own.
+        alone = few and not shared_work(parts, (), MOST_SHARED)
+        return (movement.stack(*parts), True) if alone else None
 
     def _by_operands(self, parts: Parts) -> ByOperands | None:
         first = parts[0]
