@@ -98,7 +98,7 @@ def rows_of_one(x, count, lib):
     return rows
 
 
-@pytest.mark.parametrize(("count", "kernels"), [(3, 1), (40, 1), (70, 2)])
+@pytest.mark.parametrize(("count", "kernels"), [(3, 1), (40, 1), (140, 1), (260, 2)])
 def test_rows_that_share_work_are_one_nest(count, kernels):
     x = RNG.uniform(-1, 1, 21)
     made = uopc.stack(*rows_of_one(uopc.param("x", (21,), uopc.dtypes.float64), count, Graph))
