@@ -13,8 +13,8 @@ from uopc.passes.analysis.op_costs import LONG_VALUE
 # A STACK or CAT of more parts than this is stored part by part: in one loop each element would
 # choose among all of them.
 MOST_PARTS = 16
-# At most this many parts of a STACK that share their work are stored in one loop: each loop computes
-# it again. 64 take 1.2 of the time of a Jacobian of 140 parts, and 1.15 to compile it.
+# At most this many parts of a STACK that share their work are stored in one loop; each further loop
+# computes it again. 64 take 1.2 of the time of a Jacobian of 140 parts, and 1.15 to compile it.
 MOST_TOGETHER = 256
 
 
