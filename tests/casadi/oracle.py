@@ -16,7 +16,7 @@ def check_values(f: Any, *args: Any, tolerance: float = TOLERANCE) -> None:
     """The program of f gives matrices with the structures and values that f gives."""
     given = arguments(f, args)
     wanted = f.call(given)
-    got = uopc.casadi.compile(f, threads=1)(*given)
+    got = uopc.casadi.compile(f, threads=1, verify=True)(*given)
     for k, (a, b) in enumerate(zip(got if isinstance(got, tuple) else (got,), wanted)):
         assert a.sparsity() == f.sparsity_out(k), f"{f.name()}: structure of output {k}"
         expect_close(nonzeros(a), nonzeros(b), tolerance, f"{f.name()}: output {k}")
@@ -32,7 +32,8 @@ def check_jacobians(f: Any, *args: Any, tolerance: float = TOLERANCE) -> None:
         if not (f.nnz_out(o) and f.nnz_in(i)):
             continue
         made = uopc.jacobian(lowered.outputs[o], lowered.inputs[i], format="csc")
-        data = uopc.compile(made.data, inputs=list(lowered.inputs), threads=1)(*vectors)
+        inputs = list(lowered.inputs)
+        data = uopc.compile(made.data, inputs=inputs, threads=1, verify=True)(*vectors)
         rows, columns = dense_places(f.sparsity_out(o)), dense_places(f.sparsity_in(i))
         wanted = np.array(block.full())[np.ix_(rows, columns)]
         expect_close(made.todense(data), wanted, tolerance, f"{f.name()}: Jacobian {k}")

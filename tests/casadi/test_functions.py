@@ -127,6 +127,14 @@ def integrated() -> Any:
     return Function("last", [x, u], [f(x0=x, u=u)["xf"]])
 
 
+def structured_products() -> Any:
+    """Its Jacobian reads storage in iterations of which a table says that nothing is read."""
+    x, y = MX.sym("x", 3, 3), MX.sym("y", 3, 3)
+    numbers = ca.DM(np.arange(9.0).reshape(3, 3) / 9)
+    inner = ca.tanh(x) @ ca.project(y, ca.Sparsity.lower(3)) + numbers
+    return Function("products", [x, y], [ca.tanh(inner) @ x])
+
+
 FUNCTIONS: dict[str, Callable[[], Any]] = {
     "multiple shooting, SX": lambda: shooting(SX), "multiple shooting, MX": lambda: shooting(MX),
     "CasADi's Hessian": hessian_by_casadi, "single shooting": single_shooting,
@@ -136,7 +144,7 @@ FUNCTIONS: dict[str, Callable[[], Any]] = {
     "steps of MX": lambda: runge_kutta(kind=MX), "a choice": chosen,
     "linear interpolants": lambda: interpolated("linear"),
     "B-spline interpolants": lambda: interpolated("bspline"), "collocation": collocation,
-    "an integrator": integrated,
+    "an integrator": integrated, "products": structured_products,
 }  # fmt: skip
 POINTS = {  # arguments that say more than random ones
     "a choice": ([0.5, -0.7], 1.0), "linear interpolants": ([1.3, 2.2, 0.4],),

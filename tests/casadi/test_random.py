@@ -1,4 +1,4 @@
-"""Functions that hypothesis draws: values, structures and Jacobians as CasADi's."""
+"""Functions that hypothesis draws, of SX and MX: values, structures and Jacobians as CasADi's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 ca = pytest.importorskip("casadi")
 
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,49 @@ def scalar_functions(draw: Any, kind: Any) -> Any:
     return ca.Function("drawn", [x], [ca.vertcat(*pool[4::2]), pool[-1]])
 
 
+STRUCTURES = [
+    ca.Sparsity.dense(3, 3), ca.Sparsity.lower(3), ca.Sparsity.banded(3, 1), ca.Sparsity.diag(3),
+    ca.Sparsity(3, 3), ca.Sparsity.triplet(3, 3, [0, 2], [1, 0]),
+]  # fmt: skip
+
+
+def changed(draw: Any, a: Any) -> Any:
+    """A matrix of 3 rows and columns from one other."""
+    s = draw(st.sampled_from(STRUCTURES))
+    rows = draw(st.permutations([0, 1, 2]))
+    return draw(st.sampled_from([
+        lambda: a.T, lambda: ca.project(a, s), lambda: ca.densify(a), lambda: a[list(rows), :],
+        lambda: ca.horzcat(a[:, 1:], a[:, 0]), lambda: ca.vertcat(a[2, :], a[:2, :]),
+        lambda: ca.sin(a), lambda: ca.repmat(ca.sum1(a), 3, 1), lambda: ca.diag(ca.sum2(a)),
+        lambda: ca.reshape(ca.vec(a), 3, 3), lambda: ca.tril(a) - ca.triu(a).T,
+        lambda: a * ca.tanh(ca.norm_fro(a)),
+        lambda: ca.kron(a[:1, :2], ca.densify(a)[:, :1])[:, [0, 1, 0]],
+        lambda: ca.solve(4 * MX.eye(3) + ca.tanh(a), ca.densify(a)), lambda: a * ca.mmax(a),
+        lambda: ca.horzcat(*[2 * c for c in ca.horzsplit(a)]), lambda: a[0, 0] * a,
+    ]))()  # fmt: skip
+
+
+def combined(draw: Any, a: Any, b: Any) -> Any:
+    """A matrix of 3 rows and columns from two others."""
+    return draw(st.sampled_from([
+        lambda: a + b, lambda: ca.tanh(a) @ b, lambda: a * ca.cos(b), lambda: a - 0.5 * b,
+        lambda: ca.fmax(a, b), lambda: ca.horzcat(a[:, :2], b[:, 2]), lambda: a * ca.dot(b, b) / 9,
+        lambda: ca.vertcat(a[:1, :], b[1:, :]), lambda: ca.if_else(a[0, 0] > 0, a, b),
+        lambda: ca.rank1(ca.densify(a), b[0, 0], ca.densify(b)[:, 0], ca.densify(b)[:, 1]),
+    ]))()  # fmt: skip
+
+
+@st.composite
+def matrix_functions(draw: Any) -> Any:
+    """Matrices of many structures, combined by operations of MX."""
+    inputs = [MX.sym(f"x{i}", draw(st.sampled_from(STRUCTURES))) for i in range(2)]
+    pool = [*inputs, MX(ca.DM(np.arange(9.0).reshape(3, 3) / 9))]
+    for _ in range(draw(st.integers(2, 10))):
+        a, b = [pool[draw(st.integers(0, len(pool) - 1))] for _ in range(2)]
+        pool.append(changed(draw, a) if draw(st.booleans()) else combined(draw, a, b))
+    return ca.Function("drawn", inputs, [pool[-1], pool[-2], ca.sumsqr(pool[-3])])
+
+
 @st.composite
 def loops(draw: Any) -> Any:
     """Calls of one Function in a Python loop: in a row, apart, or some of each."""
@@ -64,6 +108,13 @@ CALM = settings(deadline=None, max_examples=25, suppress_health_check=list(Healt
 @CALM
 def test_scalars(data: Any, kind: Any) -> None:
     f = data.draw(scalar_functions(kind))
+    check_values(f)
+    check_jacobians(f)
+
+
+@given(matrix_functions())
+@CALM
+def test_matrices(f: Any) -> None:
     check_values(f)
     check_jacobians(f)
 

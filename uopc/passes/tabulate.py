@@ -158,7 +158,7 @@ class _StoreTable:
         return self._operand(self.value, done)
 
     def _remade(self, u: UOp, here: Array, done: dict[UOp, UOp]) -> UOp:
-        if u.op is Ops.INVALID:  # a part of a guard, which stays
+        if u.op is Ops.INVALID or not _is_computed(u):  # a part of a guard, and storage, stay
             return u
         if not here.any():
             return leaves.const(u.dtype, 0)
