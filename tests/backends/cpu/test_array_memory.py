@@ -69,7 +69,7 @@ def test_results_of_programs_and_traced_functions_begin_at_a_line() -> None:
     n = uopc.variable("n", 1, 4096)
     x, y = uopc.param("x", (5, 3)), uopc.param("y", (n,))
     two, sized = uopc.compile([x.T * 2.0, x.sum()]), uopc.compile(y + 1.0)
-    traced = uopc.jit(lambda a: {"whole": a + 1, "part": (a * 2)[1:], "turned": a.T})
+    traced = uopc.jit(lambda a: {"whole": a + 1, "part": (a * 2)[1:], "turned": (a - 1).T})
     given = floats(15).reshape(5, 3)
     found = [*two(given), *[sized(np.ones(k, "f4")) for k in (1, 17, 4096)]]
     found += traced(given).values()
