@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from uopc.ir.core import bounds
+from uopc.ir.core import bounds, shapes
 from uopc.ir.core.uop import UOp
-from uopc.ir.nest.loops import length_of, most_of
+from uopc.ir.index import closed
+from uopc.ir.index.dims import dim_uop, typical
+from uopc.ir.nest.accesses import Access
+from uopc.ir.nest.loops import length_of, likely_of, most_of
 from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.lanes import chunk, fitting
@@ -48,7 +51,7 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     if output is None or other is None or k.reduces or len(k.written) != 1:
         return None
     strided = [a for a in k.read if a.stride(other) == 1 and (a.stride(output) or 0) > 1]
-    size = max([bounds.most_bytes(a.storage) for a in strided], default=0)
+    size = max([_likely_bytes(a) for a in strided], default=0)
     itemsize = max([a.itemsize for a in strided], default=1)
     n = 1 << int(math.log2(s.target.l2_bytes / thresholds.CROSSED_SHARE / itemsize) / 2)
     if size <= s.target.l2_bytes or n < 2 * lanes:
@@ -74,6 +77,12 @@ def tile_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     return s.inner(output)
 
 
+def _likely_bytes(a: Access) -> int:
+    """The bytes of an access's storage, for typical sizes where a call brings them."""
+    size = shapes.size(shapes.shape(a.storage))
+    return (typical(size) if closed.is_closed(dim_uop(size)) else bounds.max_dim(size)) * a.itemsize
+
+
 def _shares_sets(s: Scheduler, k: Nest, lanes: int) -> bool:
     """True if rows side by side, of all arrays and twice as many as are read at once, lack room in
     the sets of the nearest cache: copies then wait for lines again, which no cost sees."""
@@ -91,7 +100,11 @@ def _next(s: Scheduler, at: UOp) -> int | None:
 def copy_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     """Block and copy the loops of a transposed read; return the loop that replaces `output`."""
     k = s.nest
-    other = crossed(k, output) if k.expanded_size() * lanes <= thresholds.MOST_COPIES else None
+    other = (
+        crossed(k, output, likely_of)
+        if k.expanded_size() * lanes <= thresholds.MOST_COPIES
+        else None
+    )
     if output is None or other is None:
         return None
     if output.arg.axis < other.arg.axis:
