@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uopc
-from tests.machines import MACHINES, runnable
+from tests.machines import MACHINES, lowered_for, runnable
 from tests.reference import numbers
 from uopc.backends import detect
 from uopc.cost.machine import machine_of
@@ -123,6 +123,19 @@ def test_symbolic_rows_of_an_operand_that_is_computed(threads):
     for rows in (1, 2, 7, 64, 399, 400):
         x = numbers(rows, 96)
         np.testing.assert_array_equal(program(x, y), np.maximum(x * 2 + 1, 0) @ y)
+
+
+def test_the_last_rows_of_a_free_number_are_halves_of_a_tile():
+    """As long as their sums hide each other's latency: one row costs no whole tile."""
+    n, b = uopc.variable("n", 1, 400), numbers(96, 256)
+    graph = uopc.param("a", (n, 96)) @ uopc.constant(b)
+    (kernel,) = lowered_for("workstation", graph).kernels
+    made = [(o.op, o.arg) for o in kernel.arg.opts or ()]
+    assert made[-3:] == [("SPLIT", 2), ("UPCAST", 2), ("UPCAST", 5)], made
+    program = uopc.compile(graph, threads=1, verify=True)
+    for rows in (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 64):
+        a = numbers(rows, 96)
+        np.testing.assert_array_equal(program(a), a @ b)
 
 
 def test_rows_without_a_bound_are_computed_in_blocks():

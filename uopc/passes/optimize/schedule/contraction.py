@@ -26,7 +26,7 @@ from uopc.ir.core import ranges, walk
 from uopc.ir.core.uop import UOp
 from uopc.ir.index import affine
 from uopc.ir.nest.accesses import Access, is_plain
-from uopc.ir.nest.arithmetic import expansion, is_arithmetic
+from uopc.ir.nest.arithmetic import SIDE_BY_SIDE, expansion, is_arithmetic
 from uopc.ir.nest.contractions import Contraction, find_contraction, find_pairing, term
 from uopc.ir.nest.loops import is_free, length_of, longest_of, most_of, shorter_of, trips
 from uopc.ir.nest.nest import Nest
@@ -266,7 +266,7 @@ def _tile(s: Scheduler, k: Nest, c: LanedSum) -> None:
     for part in parts if packs else []:
         _pack_panel(s, c, part, rows, around, height if blocked else None)
     for q in rows:
-        _tile_rows(s, s.inner(q), height)
+        _tile_rows(s, s.inner(q), height, vectors)
     for r in c.depth if in_registers else ():
         for q in s.family(r):
             s.attempt("UNROLL", q, 0)
@@ -532,7 +532,7 @@ def image_inside(s: Scheduler, c: LanedSum) -> tuple[UOp | None, int | None]:
 
 
 # ---------------------------------------------------------------- rows of the tile
-def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
+def _tile_rows(s: Scheduler, row: UOp, height: int, vectors: int) -> None:
     """Unroll rows. The remaining rows become a block, or a loop if their number varies."""
     length = length_of(row)
     if length is not None and length <= height:
@@ -542,20 +542,29 @@ def _tile_rows(s: Scheduler, row: UOp, height: int) -> None:
     if not affine.is_multiple(row.src[0], height):
         first, rest = s.split(row, height)
         if rest is not None:
-            _tile_rest(s, rest, height)
+            _tile_rest(s, rest, height, vectors)
         if first is row:
             return
     for q in _followed(s, first, height):
         s.attempt("UPCAST", q, height)
 
 
-def _tile_rest(s: Scheduler, rest: UOp, height: int) -> None:
+def _tile_rest(s: Scheduler, rest: UOp, height: int, vectors: int) -> None:
     """Unroll all rows that fill no tile. If chunks have two lengths, unroll the rows that all
-    chunks have, and then the rows that only longer chunks have. A free number of rows is a tile
-    whose last row is computed again in the place of those that are missing."""
+    chunks have, and then the rows that only longer chunks have.
+
+    A free number of rows is halves of tiles, as long as the sums of a half hide their latency, then
+    a tile whose last row is computed again in the place of those that are missing."""
     length: int | None = shorter_of(rest) or length_of(rest)
     if is_free(rest):
-        s.attempt("REPEAT", rest, height)
+        half, last = height // 2, None
+        if half * vectors >= SIDE_BY_SIDE:
+            halves, last = s.split(rest, half)
+        if last is not None:
+            s.attempt("UPCAST", halves, half)
+            _tile_rest(s, last, half, vectors)
+        elif most_of(rest) > 1:
+            s.attempt("REPEAT", rest, height)
         return
     parts: tuple[UOp | None, ...] = (rest,)
     if length is not None and length_of(rest) is None:
