@@ -328,3 +328,17 @@ def test_what_a_triangle_leaves_out_is_exact():
     wanted = uopc.compile(x, optimize=False)(array)
     np.testing.assert_allclose(uopc.compile(x, threads=1)(array), wanted, rtol=2e-6)
     assert np.isnan(wanted[[50, 60, 70]]).all() and np.isfinite(wanted[[3, 40]]).all()
+
+
+def test_loops_of_free_sizes_are_cut_where_comparisons_change():
+    """Both parts of a cat have vectors without masks, and a pool none between its ends; masks are
+    cheaper than parts of an element where the lanes read neighbours."""
+    n = uopc.variable("n", 1, 4096)
+    x = param("x", 8, n)
+    for graph, cut in [
+        ((x * 2).cat(x.relu(), axis=1), ["SPLIT_AT"]),
+        (x.reshape(1, 8, n).max_pool((3,), stride=2, padding=1), ["PEEL", "SPLIT_AT"]),
+        (x.pad(((0, 0), (1, 1))), []),
+    ]:
+        (kernel,) = lower_only(graph, threads=1).kernels
+        assert [o.op for o in kernel.arg.opts if o.op in ("PEEL", "SPLIT_AT")] == cut

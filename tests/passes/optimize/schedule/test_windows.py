@@ -41,7 +41,11 @@ def test_each_channel_on_its_own(data):
     w = numbers(c * more, 1, *taps, dtype=dtype)
     seen = windows(x, taps, stride, pad, dilation)
     wanted = np.einsum("nchwij,cmij->ncmhw", seen, w.reshape(c, more, *taps))
-    graph = uopc.param("x", x.shape, dtype).conv2d(
+    image = [rows, columns]
+    for i, name in enumerate(draw(st.sampled_from([(), ("h",), ("h", "w"), ("n", "n")]))):
+        if name != "n" or rows == columns:  # free: any size from the least to some more
+            image[i] = uopc.variable(name, max(least) if name == "n" else least[i], rows + columns)
+    graph = uopc.param("x", (n, c, *image), dtype).conv2d(
         uopc.param("w", w.shape, dtype), None, tuple(stride), tuple(pad), tuple(dilation), c
     )
     with uopc.options(target_cpu=draw(st.sampled_from(TARGETS))):
@@ -117,3 +121,28 @@ def test_a_stride_of_many_phases_is_no_straight_code():
     x, w = uopc.param("x", (1, 1, 12000)), uopc.param("w", (1, 1, 512))
     (kernel,) = lowered_for("laptop", x.conv(w, stride=40), 1).kernels
     assert [o.op for o in kernel.arg.opts or ()].count("PEEL") < 16
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("taps", "stride", "pad"), [(3, 2, 1), (2, 2, 0), (5, 1, 2), (3, 1, 1)])
+def test_windows_of_a_free_image(taps, stride, pad, target):
+    """At all sizes about those at which rows, vectors and their rests begin."""
+    n = uopc.variable("n", taps - 2 * pad if taps > 2 * pad else 1, 200)
+    x = uopc.param("x", (2, 3, n, n))
+    graph = (x.max_pool2d(taps, stride, pad), x.avg_pool2d(taps, stride, pad))
+    with uopc.options(target_cpu=target):
+        program = uopc.compile(graph, threads=1, verify=True)
+    for size in (*range(taps, 12), *range(15, 20), *range(31, 37), 50, 65):
+        a = numbers(2, 3, size, size)
+        both = [[k] * 2 for k in (taps, stride, pad, 1)]
+        most, mean = program(a)
+        np.testing.assert_array_equal(most, windows(a, *both, value=-np.inf).max((-2, -1)))
+        np.testing.assert_allclose(mean, windows(a, *both).mean((-2, -1)), 1e-5, 1e-5)
+
+
+def test_rows_of_a_free_image_are_side_by_side_between_its_borders():
+    """Rows have no guards between the first and the last; guards of columns are masks."""
+    n = uopc.variable("n", 1, 1024)
+    for machine in MACHINES:
+        made = [op for op, _ in opts(machine, n, 3, 1, 1)]
+        assert made[:2] == ["PEEL", "SPLIT_AT"] and "UPCAST" in made and "PACK" not in made

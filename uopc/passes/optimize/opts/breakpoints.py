@@ -1,4 +1,4 @@
-"""The iterations at which a comparison of a loop with the loops around it changes, for SPLIT_AT.
+"""The iterations at which a comparison of a loop with sizes or the loops around changes: SPLIT_AT.
 
     for i: for j < 64: y[i, j] = j < i ? x[i, j] : 0
     →  for i: for j < 8·⌊i / 8⌋: y[i, j] = x[i, j]
@@ -18,7 +18,7 @@ from uopc.ir.builder import leaves
 from uopc.ir.core import bounds, dtypes, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
+from uopc.ir.index import affine, closed
 from uopc.ir.nest.nest import nest_of
 from uopc.ir.records import dataclass
 from uopc.passes.optimize.opts.lengths import quotient_up
@@ -62,7 +62,8 @@ def breakpoints(kernel: UOp, r: UOp) -> list[Breakpoint]:
 
 
 def _breakpoint(kernel: UOp, u: UOp, r: UOp) -> Breakpoint | None:
-    """The breakpoint of a comparison Σ < 0 in r; None if the loops around do not decide it."""
+    """The breakpoint of a comparison Σ < 0 in r; None if neither the loops around nor sizes decide
+    it."""
     if u.op not in (Ops.CMPLT, Ops.CMPLE) or r not in ranges.ranges(u):
         return None
     constant, terms = affine.form(affine.sub(*u.src))
@@ -93,7 +94,9 @@ def _breakpoint(kernel: UOp, u: UOp, r: UOp) -> Breakpoint | None:
 def _is_around(kernel: UOp, m: UOp, r: UOp) -> bool:
     """True if a value is the same in all iterations of r, in every order of loops with it."""
     found = ranges.ranges(m)
-    if not found or any(q.arg.kind not in ("loop", "thread") for q in found):
+    if not found:
+        return closed.is_closed(m)
+    if any(q.arg.kind not in ("loop", "thread") for q in found):
         return False
     return all(
         q in ranges.ranges(u) or (u.op is Ops.END and q in u.src[1:] and q.arg.axis < r.arg.axis)

@@ -253,8 +253,8 @@ def after(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
 
 
 def first(kernel: UOp, r: UOp, n: int, kind: Kind) -> Sequence[Part]:
-    """The first n iterations, then the remaining iterations."""
-    if not 0 < n < bounds.bounds(r.src[0])[0]:
+    """The first n iterations, then the remaining iterations: none, maybe, of a free loop."""
+    if not 0 < n < bounds.bounds(r.src[0])[0] + is_free(r):
         raise Refused(f"the amount {n} must be at least 1 and less than the range")
     return _in_sequence(r, (affine.const(n), {}), (affine.plus(r.src[0], -n), {}))
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from uopc.ir.core import bounds, ranges
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.index import affine
-from uopc.ir.nest.loops import length_of, most_of, trips
+from uopc.ir.index import affine, closed
+from uopc.ir.index.dims import typical
+from uopc.ir.nest.loops import is_free, length_of, likely_of, most_of, trips
 from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import thresholds
 from uopc.passes.optimize.opts.breakpoints import breakpoints
@@ -26,6 +27,10 @@ def cut_at_guards(s: Scheduler, output: UOp | None, whole: list[UOp]) -> None:
     least_middle = s.target.lanes(k.element_bits)  # a vector
     loops = [r for r in reversed(k.axes) if r.arg.kind in ("loop", "reduce") and r not in whole]
     for r in sorted(loops, key=lambda r: (r in k.outputs, r is not output)):
+        if is_free(r) and not ranges.ranges(r.src[0]):
+            if r is not output or not _has_cheap_masks(s, r, least_middle):
+                cut_at_sizes(s, r)
+            continue
         least, most = bounds.bounds(r.src[0])
         _cut_chunks(s, r, most)
         places = [0, *_guard_cuts(s.nest, r), least]
@@ -75,7 +80,8 @@ def _guard_cuts(k: Nest, r: UOp, mixed: bool = False) -> list[int]:
     terms: on both sides of its `mixed` iterations. If most iterations are mixed (a triangle), a cut
     gains nothing, unless the mixed iterations may be a part of their own.
     """
-    length = bounds.bounds(r.src[0])[0]  # at least
+    least = bounds.bounds(r.src[0])[0]
+    length, last = (likely_of(r), least) if is_free(r) else (least, least - 1)
     cuts: set[int] = set()
     for u in k.comparisons:
         if u.op is Ops.CMPLE or r not in ranges.ranges(u):
@@ -85,7 +91,7 @@ def _guard_cuts(k: Nest, r: UOp, mixed: bool = False) -> list[int]:
             continue
         begin, end = [min(max(at, 0), length) for at in found]
         if mixed or 2 * (end - begin) <= length:
-            cuts |= {at for at in (begin, end) if 0 < at < length}
+            cuts |= {at for at in (begin, end) if 0 < at <= last}
     return sorted(cuts)
 
 
@@ -154,6 +160,37 @@ def _cut_at_breakpoints(s: Scheduler, r: UOp, cut: Callable[[UOp], bool]) -> boo
         if breakpoints(s.kernel, q):
             cut(q)
     return True
+
+
+def cut_at_sizes(s: Scheduler, r: UOp) -> None:
+    """Cut a free loop at the bounds of its comparisons with constants, then where comparisons with
+    sizes change, as long as the parts have fewer of these."""
+    begins = _guard_cuts(s.nest, r)
+    if begins and not _stays_small(s, functools.partial(_cut, s, [r], begins)):
+        return
+    for q in s.family(r):
+        _cut_at_changes(s, q, len(breakpoints(s.kernel, q)))
+
+
+def _has_cheap_masks(s: Scheduler, r: UOp, lanes: int) -> bool:
+    """True if the lanes of a free loop had better be masked than cut at its comparisons: they
+    access neighbours, and comparisons change near an end, where the part cut off has no vector."""
+    k = s.nest
+    if not any([r in ranges.ranges(u) for u in k.comparisons]):
+        return True
+    if any([a.stride(r) not in (0, 1) for a in k.inside(r)]):
+        return False
+    length = likely_of(r)
+    places = [typical(b.first) for b in breakpoints(s.kernel, r) if closed.is_closed(b.first)]
+    return not any([lanes <= at <= length - lanes for at in places])
+
+
+def _cut_at_changes(s: Scheduler, r: UOp, changes: int) -> None:
+    if changes and _stays_small(s, functools.partial(s.attempt, "SPLIT_AT", r, 1)):
+        for q in s.family(r):
+            left = len(breakpoints(s.kernel, q))
+            if left < changes:
+                _cut_at_changes(s, q, left)
 
 
 def _cut_chunks(s: Scheduler, r: UOp, whole: int) -> None:

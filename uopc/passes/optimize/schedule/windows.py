@@ -11,35 +11,43 @@ No operand is the same in several rows, but rows read the same elements. So the 
 become straight code, which loads each vector once. A guard, a stride or a function of an element is
 packed with the elements: rows then read neighbours. Without a second loop along which windows
 overlap, several vectors take the place of rows and share the weights.
+
+Elements of a free number of rows or columns are read as they are, since no tile is known to hold
+them: rows are cut where their guards change, and guards of columns are masks, shared by all rows.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
 from uopc.ir.core import ranges, walk
+from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
-from uopc.ir.nest.accesses import is_plain
+from uopc.ir.index.monomials import Terms, factors
+from uopc.ir.nest.accesses import Access, is_plain
 from uopc.ir.nest.arithmetic import SIDE_BY_SIDE
-from uopc.ir.nest.loops import length_of, trips
+from uopc.ir.nest.loops import length_of, most_of, trips
 from uopc.ir.nest.nest import Nest
 from uopc.passes.analysis import thresholds
 from uopc.passes.analysis.lanes import fitting
 from uopc.passes.optimize.opts import packing
-from uopc.passes.optimize.schedule.guards import cut_at_guards
+from uopc.passes.optimize.schedule.guards import cut_at_guards, cut_at_sizes
 from uopc.passes.optimize.schedule.scheduler import Scheduler
 
 
 class _SharedWindows(NamedTuple):
     """The operands of PACK that windows share, the loops of taps, inner first, and output loops:
-    the first inside of those that no window has, the rows (None without), and the lanes."""
+    the first inside of those that no window has, the rows (None without), and the lanes. With a
+    free length of one of these, no operand is packed."""
 
     elements: list[int]
     taps: list[UOp]
     at: UOp
     row: UOp | None
     lane: UOp
+    is_free: bool
 
 
 def choose(s: Scheduler) -> bool:
@@ -48,12 +56,23 @@ def choose(s: Scheduler) -> bool:
     if found is None:
         return False
     before, row = s.state, found.row
-    at, is_near = _block(s, found)
-    # Rows that share what the nearest cache holds need no comparison.
-    chosen = (row is not None and is_near) or s.pick("windows", True, False)
-    if not chosen or not _pack(s, found, at):
-        s.state = before
-        return False
+    if found.is_free:
+        if row is not None:
+            cut_at_sizes(s, row)
+    else:
+        at, is_near = _block(s, found)
+        # Rows that share what the nearest cache holds need no comparison.
+        chosen = (row is not None and is_near) or s.pick("windows", True, False)
+        if not chosen or not _pack(s, found, at):
+            s.state = before
+            return False
+    _straight_code(s, found)
+    return True
+
+
+def _straight_code(s: Scheduler, found: _SharedWindows) -> None:
+    """Put lanes on columns, several rows side by side, and spell out the taps."""
+    row = found.row
     taps, width = list(found.taps), s.target.lanes(s.nest.element_bits)
     high, size = thresholds.TILE_ROWS, s.nest.expanded_size(taps[0])
     if trips(taps) + high >= s.target.registers:  # they do not hold the weights of all taps
@@ -64,11 +83,11 @@ def choose(s: Scheduler) -> bool:
         if (length_of(q) or width) < width and s.attempt("PADTO", q, width):
             q = s.outer(q)
         _vectorise(s, q, width, high if row is None else 1)
-    for q in s.family(s.inner(row)) if row is not None else ():
+    rows = row if row is None or found.is_free else s.inner(row)
+    for q in s.family(rows) if rows is not None else ():
         s.widen(q, "UPCAST", _rows(q, high))
     for q in [q for r in taps for q in s.family(r)]:
         s.attempt("UNROLL", q, 0)
-    return True
 
 
 def _find(s: Scheduler) -> _SharedWindows | None:
@@ -78,10 +97,12 @@ def _find(s: Scheduler) -> _SharedWindows | None:
         return None
     outputs = [r for r in k.outputs if r.arg.kind == "loop"]
     lane = next((r for r in outputs if k.written[0].stride(r) == 1), None)
-    if lane is None or lane is not outputs[-1] or (length_of(lane) or 1) < 2:
+    if lane is None or lane is not outputs[-1] or most_of(lane) < 2:
         return None
     operands = packing.operands(s.kernel)
-    seen = {v: packing.windows(v) for v, _ in operands if lane in ranges.ranges(v)}
+    is_free = any([length_of(r) is None for r in outputs])
+    windows = functools.partial(_windows_in_place, s, lane) if is_free else packing.windows
+    seen = {v: windows(v) for v, _ in operands if lane in ranges.ranges(v)}
     elements = [v for v, loops in seen.items() if lane in loops]
     parts = {w for v in elements for w in walk.toposort(v) if w is not v}
     elements = [v for v in elements if v not in parts]
@@ -93,15 +114,43 @@ def _find(s: Scheduler) -> _SharedWindows | None:
     numbers = [n for n, (v, _) in enumerate(operands) if v in elements]
     fixed = [r for v in elements for r in outputs if r in ranges.ranges(v) and r not in (row, lane)]
     first = 1 + max([outputs.index(r) for r in fixed], default=-1)
-    if any([length_of(r) is None for r in (*taps, *outputs[first:])]):
+    inside = (*taps, *([] if is_free else outputs[first:]))
+    if any([length_of(r) is None for r in inside]):
         return None
     inner = sorted(taps, key=lambda r: r.arg.axis, reverse=True)
-    return _SharedWindows(numbers, inner, outputs[first], row, lane)
+    return _SharedWindows(numbers, inner, outputs[first], row, lane, is_free)
+
+
+def _windows_in_place(s: Scheduler, lane: UOp, value: UOp) -> list[UOp]:
+    """The loops that move an element, or 0 in its place, as a reduce loop does; none if lanes
+    cannot read it as it is, under a mask."""
+    body = value.src[1] if value.op is Ops.WHERE and value.src[2].op is Ops.CONST else value
+    if body.op is not Ops.INDEX or not s.target.masks(body.dtype.bits):
+        return []
+    access = Access(body)
+    if access.stride(lane) != 1:
+        return []
+    steps = {r: _growth(access.form[1], r) for r in access.loops}
+    taps = [r for r in steps if r.arg.kind == "reduce"]
+    shared = {r: [t for t in taps if t is not r and steps[t] == steps[r]] for r in steps}
+    return [r for r, found in shared.items() if found or any([r in f for f in shared.values()])]
+
+
+def _growth(terms: Terms, r: UOp) -> dict[tuple[UOp, ...], int]:
+    """The growth of a sum with each step of a loop: coefficients by the other factors."""
+    found = {}
+    for m, k in terms.items():
+        atoms = factors(m)
+        if r in atoms:
+            found[tuple([a for a in atoms if a is not r])] = k
+    return found
 
 
 def _rows(row: UOp, most: int) -> int:
     """The rows that are computed together: all of a few, or as many as divide the rest."""
-    length = length_of(row) or most
+    length = length_of(row)
+    if length is None:
+        return most
     if length < 2 * most:
         return length if length <= SIDE_BY_SIDE else -(-length // 2)
     return next((n for n in range(most, most // 2, -1) if length % n == 0), most)
