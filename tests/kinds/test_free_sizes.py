@@ -165,3 +165,16 @@ def test_bytes_of_zeros_behind_a_rest():
     zeros = uopc.param("x", (m,), "int32").pad([(n, 0)]).bitcast(uopc.dtypes.uint8)
     found = uopc.compile(zeros, threads=1)(x=np.zeros(0, "i4"), n=37)
     np.testing.assert_array_equal(found, np.zeros(148, "u1"))
+
+
+def test_a_row_loop_that_never_runs_reads_nothing():
+    """The masked rest of a row that is read backwards was read before the empty loop of rows."""
+
+    def run():
+        rows, n = uopc.variable("m", 0, 0), uopc.variable("n", 0, 33)
+        graph = uopc.param("x", (rows * 3 + 2, n), "float64")[: rows * 3].flip(1) * 2
+        program = uopc.compile(graph, threads=1)
+        for size in (0, 1, 6, 8, 15, 33):
+            assert program(x=guarded(np.ones((2, size))), m=0).shape == (0, size)
+
+    passes_in_a_child(run)

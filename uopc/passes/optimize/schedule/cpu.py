@@ -7,7 +7,7 @@ built the graph. `STEPS` is the schedule; `uopc.passes.optimize.opts.table` expl
 from __future__ import annotations
 
 from uopc.cost.machine import MachineFacts
-from uopc.ir.core import ranges
+from uopc.ir.core import bounds, ranges
 from uopc.ir.core.args import Opt
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
@@ -60,8 +60,12 @@ class CpuScheduler(Scheduler):
 
 
 def choose_opts(kernel: UOp, context: Context) -> tuple[tuple[Opt, ...], UOp]:
-    """Choose the Opts of a kernel, and return them with the kernel after them."""
-    s = alternatives.choose(STEPS, CpuScheduler(kernel, context))
+    """Choose the Opts of a kernel, and return them with the kernel after them. None for a kernel
+    with a loop that never runs: addresses in there fold to any value, and what no longer moves with
+    the loop is read before it."""
+    s = CpuScheduler(kernel, context)
+    if all([bounds.bounds(r.src[0])[1] > 0 for r in s.axes]):
+        s = alternatives.choose(STEPS, s)
     return s.opts, s.kernel
 
 
