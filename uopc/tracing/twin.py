@@ -161,7 +161,7 @@ class Globals(dict[str, Any]):
     of the functions that it calls, by module."""
 
     def __init__(self, own: dict[str, Any], family: dict[int, Globals]) -> None:
-        super().__init__(__builtins__=builtins.__dict__, __name__=own.get("__name__"))
+        super().__init__(__builtins__=builtins.__dict__, __name__=own.get("__name__", ""))
         self._own, self._seen = own, dict[str, tuple[Any, Any]]()
         self.family = family
         family[id(own)] = self
