@@ -260,12 +260,13 @@ def test_functions_give_what_the_stubs_say(name: str) -> None:
 def test_methods_give_arrays() -> None:
     x = unp.asarray([[1, 2], [3, 4]])
     more = MORE | {"take": (x, 0), "dot": (x,)}
-    others = ("T", "mT", "nonzero", "tolist", "sort", "fill", "put")
+    others = ("T", "mT", "imag", "real", "nonzero", "tolist", "sort", "fill", "put")
     names = [n for n in protocols.INSTALLED if n[0] != "_" and n not in others]
     assert len(names) > 20
     for name in names:
         assert type(getattr(x, name)(*more.get(name, ()))) is Array, name
-    assert type(x.T) is type(x.mT) is type(x @ x) is type(2**x) is type(~x) is Array
+    assert type(x.T) is type(x.mT) is type(x.real) is type(x.imag) is Array
+    assert type(x @ x) is type(2**x) is type(~x) is Array
 
 
 def test_methods_have_the_signatures_of_their_functions() -> None:

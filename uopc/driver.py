@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from uopc import config
 from uopc.errors import UserTypeError
 from uopc.ir.builder import checks
+from uopc.ir.builder.pytrees import Pairs
 from uopc.ir.core.arena import arena, uncollected
 from uopc.ir.core.args import Opt
 from uopc.ir.core.levels import LINEAR, PROGRAM, Level
@@ -33,7 +34,7 @@ if TYPE_CHECKING:  # a cached program needs no pass, a program for one device no
 
 
 def compile(
-    graph: Any, *, device: str | None = None, inputs: Sequence[UOp | str] | None = None,
+    graph: Any, *, device: str | None = None, inputs: Sequence[UOp | Pairs | str] | None = None,
     optimize: bool = True, beam: int = 0, threads: int | None = None, verify: bool | None = None,
     name: str | None = None, rules: Any = None, sharding: Sharding | None = None,
     **earlier: Unpack[Earlier],

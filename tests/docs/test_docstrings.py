@@ -26,7 +26,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # An example need not import these: `docs/api.md` says so.
 NAMES = {"np": np, "uopc": uopc, "unp": unp, "dtypes": uopc.dtypes}
 # One ends the process, one needs einops, one begins a job of MPI; none has examples.
-NOT_IMPORTED = ("uopc.__main__", "uopc.numpy.einops_backend", "uopc.backends.exchange.mpi",
+NOT_IMPORTED = ("uopc.__main__", "uopc.tracing.einops_backend", "uopc.backends.exchange.mpi",
                 "uopc.backends.exchange.gloo", "uopc.backends.exchange.dask_tasks")  # fmt: skip
 HAS_CASADI = importlib.util.find_spec("casadi") is not None
 # Parts of the package, so that processes share the work; the last: all the rest.

@@ -60,7 +60,7 @@ def test_einsum_and_errors_of_einops(einops: Any) -> None:
 
 @pytest.mark.parametrize("name", ["rearrange", "mean", "max", "sum", "repeat"])
 def test_einops_with_symbolic_sizes(name: str, einops: Any) -> None:
-    pytest.importorskip("uopc.numpy.einops_backend")
+    pytest.importorskip("uopc.tracing.einops_backend")
     f = PATTERNS[name]
     program = uopc.compile(f(einops, uopc.param("x", (N, 6, 5), "f8")))
     for rows in (1, 4):

@@ -101,8 +101,7 @@ def test_numbers_do_not_widen(dtype: str) -> None:
     assert (x + True).dtype is x.dtype
     assert (x + 1.5).dtype is (x.dtype if x.dtype.is_float else dtypes.float64)
     assert unp.where(x > 0, x, 0).dtype is x.dtype
-    with pytest.raises(uopc.UserError):
-        x + 1j
+    assert (x + 1j).dtype == (np.zeros(1, dtype) + 1j).dtype
 
 
 def test_dtype_arguments() -> None:
@@ -110,7 +109,8 @@ def test_dtype_arguments() -> None:
         assert unp.zeros(2, dtype=given).dtype is dtypes.float64
     assert unp.zeros(2, dtype=int).dtype is dtypes.int64
     assert unp.zeros(2, dtype=bool).dtype is dtypes.bool_
-    for wrong in ("c16", complex, "text", object):
+    assert unp.zeros(2, dtype="c16").dtype is unp.zeros(2, dtype=complex).dtype is unp.complex128
+    for wrong in ("c32", "text", object):
         with pytest.raises(TypeError):
             unp.zeros(2, dtype=wrong)
 
@@ -163,7 +163,7 @@ def test_arrays_of_lists_and_arrays() -> None:
     equal(unp.from_dlpack(np.arange(3)), np.arange(3))
     for got, want in zip(unp.meshgrid(np.arange(3), np.arange(2)), np.meshgrid(range(3), range(2))):
         equal(got, want)
-    for wrong in (lambda: unp.asarray("text"), lambda: unp.asarray([1j]),
+    for wrong in (lambda: unp.asarray("text"), lambda: unp.asarray([None]),
                   lambda: unp.zeros(2, device="gpu"), lambda: unp.asarray([1], copy=False),
                   lambda: unp.arange(0, 5, 0), lambda: unp.meshgrid(x, indexing="no")):  # fmt: skip
         with pytest.raises(uopc.UserError):
@@ -378,7 +378,7 @@ def test_numpy_code_makes_graphs_of_uops(name: str) -> None:
 
 REFUSED = {
     "union1d": lambda x: np.union1d(x, x),
-    "fft": lambda x: np.fft.fft(x), "reduceat": lambda x: np.add.reduceat(x, [0, 1]),
+    "reduceat": lambda x: np.add.reduceat(x, [0, 1]),
     "out": lambda x: np.add(x, x, out=np.ones((3, 4))),
     "where=": lambda x: np.sin(x, where=np.ones((3, 4), bool)), "svd": lambda x: np.linalg.svd(x),
     "asarray": lambda x: np.asarray(x), "order": lambda x: np.reshape(x, (12,), order="A"),
@@ -446,11 +446,7 @@ def test_decompositions_by_iteration_are_refused_with_a_reason(name: str) -> Non
         unp.linalg.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ("fft", "complex64", "complex128"))
-def test_complex_numbers_are_refused_with_a_reason(name: str) -> None:
-    assert not hasattr(unp, name)
-    with pytest.raises(AttributeError, match=f"no {name}: complex numbers are not supported"):
-        getattr(unp, name)
+def test_a_name_that_there_is_not_is_an_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         unp.nothing  # noqa: B018
 

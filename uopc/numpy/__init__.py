@@ -14,11 +14,10 @@ Examples:
 from typing import TYPE_CHECKING
 
 from uopc.numpy import protocols  # noqa: F401  (installs the methods of Array)
+from uopc.numpy.complexes import fft as fft
 from uopc.numpy.namespace import *  # noqa: F403
 
 if not TYPE_CHECKING:  # which would allow every name
 
     def __getattr__(name):
-        if name in ("complex64", "complex128", "fft"):
-            raise AttributeError(f"uopc.numpy has no {name}: complex numbers are not supported")
         raise AttributeError(f"module 'uopc.numpy' has no attribute {name!r}")

@@ -62,9 +62,8 @@ _INSTEAD = {
     "partition": "x.sort(), or uopc.numpy.top_k(x, k)", "argpartition": "uopc.numpy.top_k(x, k)",
     "searchsorted": "uopc.numpy.searchsorted(x, v)", "choose": "uopc.numpy.select",
     "flat": "x.ravel()", "compress": "uopc.numpy.compress(condition, x)",
-    "tobytes": "np.asarray(x).tobytes()", "conjugate": OF_ARRAYS["conj"],
-    "imag": "uopc.numpy.zeros_like(x): there are no complex numbers",
-} | {name: OF_ARRAYS[name] for name in ("real", "conj", "nbytes", "itemsize")}  # fmt: skip
+    "tobytes": "np.asarray(x).tobytes()",
+} | {name: OF_ARRAYS[name] for name in ("nbytes", "itemsize")}  # fmt: skip
 
 
 class Trace:
@@ -227,6 +226,26 @@ class Array(ArrayMethods):
         if self._value is None:
             return f"Array({kind}, not computed)"
         return f"Array({np.array2string(self._value, separator=', ', prefix='Array(')}, {kind})"
+
+    @property
+    def is_complex(self) -> bool:
+        """True if the elements are complex numbers.
+
+        Examples:
+            >>> unp.asarray([1, 2j]).is_complex
+            True
+        """
+        return False
+
+    @property
+    def leaf(self) -> Any:
+        """The array as `compile` takes it: its graph, or of complex numbers their pairs.
+
+        Examples:
+            >>> uopc.compile((unp.asarray([1j, 2.0]) * 1j).leaf)()
+            array([-1.+0.j,  0.+2.j])
+        """
+        return self.uop
 
     # ------------------------------------------------------------ values
     def value(self, who: str = "its value") -> npt.NDArray[Any]:
@@ -451,6 +470,8 @@ def trace_of(values: Iterable[Any]) -> Trace | None:
 def uop_of(value: Any, who: str = "", like: DType | None = None) -> UOp:
     """Convert an Array, UOp, NumPy array or number to a UOp; numbers have NumPy's dtypes."""
     if isinstance(value, Array):
+        if value.is_complex:
+            raise UserTypeError(f"{who and who + ': '}complex numbers are not supported")
         return value.uop
     if type(value) in (bool, int, float):
         kind = (bool, int, float).index(type(value))
@@ -521,7 +542,7 @@ def promoted(who: str, *values: Any, floats: bool = False) -> tuple[list[UOp], b
     """Cast values to their common dtype (with `floats`, integers to float64); also return whether
     the result is a weak number."""
     for v in values:
-        if isinstance(v, complex):
+        if isinstance(v, complex) or (isinstance(v, Array) and v.is_complex):
             raise UserTypeError(f"{who}: complex numbers are not supported")
     operands.check_truth(who, *values)
     common = common_dtype(values)

@@ -65,7 +65,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         if copy is False:
             raise UserError(f"asarray(copy=False): {u.dtype.name} as {t.name} is a copy")
         return _held(same_kind(fold.cast(u, t), (obj,)))
-    if _holds_arrays(obj):
+    if holds_arrays(obj):
         return asarray(stack([asarray(v) for v in obj]), dtype=dtype)
     found = checks.array("asarray", obj)
     if found.dtype.kind not in "biuf" and "float" not in found.dtype.name:
@@ -81,9 +81,10 @@ def _held(made: Any) -> Any:
     return made
 
 
-def _holds_arrays(obj: Any) -> bool:
+def holds_arrays(obj: Any) -> bool:
+    """True for lists that hold Arrays or UOps."""
     nested = isinstance(obj, (list, tuple))
-    return nested and any(isinstance(v, (Array, UOp)) or _holds_arrays(v) for v in obj)
+    return nested and any(isinstance(v, (Array, UOp)) or holds_arrays(v) for v in obj)
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:

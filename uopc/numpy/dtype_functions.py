@@ -3,7 +3,9 @@ the facts of the namespace, most of which are dtypes."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,18 +21,20 @@ __all__ = [
     "astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type",
 ]  # fmt: skip
 
+Function = Callable[..., Any]
 _OF_PYTHON = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64}
 _INTEGERS = ("int8", "int16", "int32", "int64")
 _FLOATS = ("float32", "float64")
+_COMPLEX = ("complex64", "complex128")
 KINDS: dict[str, tuple[str, ...]] = {
     "bool": ("bool",),
     "signed integer": _INTEGERS,
     "unsigned integer": tuple(f"u{t}" for t in _INTEGERS),
     "real floating": _FLOATS,
-    "complex floating": (),
+    "complex floating": _COMPLEX,
 }
 KINDS["integral"] = KINDS["signed integer"] + KINDS["unsigned integer"]
-KINDS["numeric"] = KINDS["integral"] + KINDS["real floating"]
+KINDS["numeric"] = KINDS["integral"] + KINDS["real floating"] + KINDS["complex floating"]
 BY_NAME = {n: dtypes.by_name(n) for kind in ("bool", "numeric") for n in KINDS[kind]} | {
     "float16": dtypes.float16, "bfloat16": dtypes.bfloat16,
 }  # fmt: skip
@@ -232,11 +236,13 @@ class Info:
 
         Examples:
             >>> unp.__array_namespace_info__().default_dtypes()
-            {'real floating': dtypes.float64, 'integral': dtypes.int64, 'indexing': dtypes.int64}
+            {'real floating': dtypes.float64, 'complex floating': dtypes.complex128,
+             'integral': dtypes.int64, 'indexing': dtypes.int64}
         """
         del device
         whole = dtypes.int64
-        return {"real floating": dtypes.float64, "integral": whole, "indexing": whole}
+        floats = {"real floating": dtypes.float64, "complex floating": dtypes.complex128}
+        return floats | {"integral": whole, "indexing": whole}
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
         """The dtypes by name: all, those of a kind such as "integral", or of a tuple of kinds.
@@ -259,3 +265,55 @@ def __array_namespace_info__() -> Info:
         'cpu'
     """
     return Info()
+
+
+# ---------------------------------------------------------------- functions of complex numbers
+# Those of `uopc.numpy.complexes`, by the names of the functions whose place they take where an
+# argument is complex. A function that is not here refuses complex numbers, since `uop_of` does.
+FORMS: Final[dict[str, Function]] = {}
+_COMPLEX_NAMES: Final = frozenset(("complex", "complex64", "complex128", "c8", "c16"))
+
+
+def holds_complex(value: Any) -> bool:
+    """True for complex numbers, arrays of them, complex dtypes, and lists that hold one of these.
+
+    Examples:
+        >>> from uopc.numpy.dtype_functions import holds_complex
+        >>> holds_complex(unp.asarray([1.0])), holds_complex([1, 2j]), holds_complex(np.complex64)
+        (False, True, True)
+    """
+    if isinstance(value, Array):
+        return value.is_complex
+    if isinstance(value, (list, tuple)):
+        return any([holds_complex(v) for v in value])
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.dtype.kind == "c"
+    if isinstance(value, DType):
+        return value.kind == "complex"
+    if isinstance(value, type):
+        return issubclass(value, (complex, np.complexfloating))
+    if isinstance(value, np.dtype):
+        return value.kind == "c"
+    return isinstance(value, complex) or (isinstance(value, str) and value in _COMPLEX_NAMES)
+
+
+def form_of(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Function | None:
+    """The function of complex numbers, if the arguments hold any and there is one."""
+    if any([holds_complex(v) for v in args]) or any([holds_complex(v) for v in named.values()]):
+        return FORMS.get(name)
+    return None
+
+
+@functools.cache
+def routed(function: Function, name: str = "") -> Function:
+    """The function, which calls the form of its name where an argument is complex."""
+    name = name or function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        form = form_of(name, args, named)
+        return (form or function)(*args, **named)
+
+    if call.__module__ != "uopc.numpy.linalg":
+        call.__module__ = "uopc.numpy"  # where a pickle finds it
+    return call

@@ -13,11 +13,12 @@ from typing import Any
 from uopc.errors import UserError, UserTypeError
 from uopc.ir.builder import alu, checks, fold, leaves, operands
 from uopc.ir.core import dtypes
+from uopc.ir.core.dtypes import DType
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array import Array, is_operand, is_weak, promoted, same_kind, uop_of
 from uopc.numpy.creation import asarray
-from uopc.numpy.dtype_functions import finfo
+from uopc.numpy.dtype_functions import finfo, form_of
 from uopc.numpy.memory.writing import into
 from uopc.tensor import elementwise, examples, float_functions, table
 from uopc.tensor.examples import with_name
@@ -31,6 +32,9 @@ Function = Callable[..., Any]
 
 def _applied(name: str, takes: str, build: Callable[..., UOp], values: tuple[Any, ...]) -> Any:
     """Apply a function of floats, bools, bits, numbers or any operands to values."""
+    form = form_of(name, values, {})
+    if form is not None:
+        return form(*values)
     uops, weak = promoted(name, *values, floats=takes == "float")
     t = uops[0].dtype.scalar
     if takes == "bool" and t.kind != "bool":
@@ -256,9 +260,13 @@ def _quotient(x: Any, y: Any) -> Any:
     return (whole_quotient if traced else FUNCTIONS["floor_divide"])(x, y)
 
 
+def _dtype_of(v: Any) -> DType:
+    return v.dtype if isinstance(v, Array) else uop_of(v).dtype
+
+
 def _power(x: Any, k: Any) -> Any:
     """x ** k. UserTypeError for a power of Python integers that could be a float."""
-    integers = all([is_weak(v) and uop_of(v).dtype.is_int for v in (x, k)])
+    integers = all([is_weak(v) and _dtype_of(v).is_int for v in (x, k)])
     if integers and not (type(k) is int and k >= 0):
         raise UserTypeError(
             f"{x!r} ** {k!r}: the exponent is not known, and Python gives a float if it is"

@@ -76,6 +76,8 @@ __all__ = [
     "ceil",
     "clip",
     "column_stack",
+    "complex128",
+    "complex64",
     "compress",
     "concat",
     "concatenate",
@@ -2015,4 +2017,6 @@ uint32: DType
 uint64: DType
 float32: DType
 float64: DType
+complex64: DType
+complex128: DType
 float16: DType

@@ -19,6 +19,11 @@ from uopc.ir.core.uop import UOp
 from uopc.numpy import elementwise, linalg, namespace
 from uopc.numpy.array import Array, applied, uop_of
 from uopc.numpy.array_methods import ArrayMethods
+from uopc.numpy.complexes import fft
+from uopc.numpy.complexes import products as _products  # noqa: F401  (enters its functions)
+from uopc.numpy.complexes import reductions as _reductions  # noqa: F401
+from uopc.numpy.complexes.arrays import ComplexArray
+from uopc.numpy.dtype_functions import holds_complex
 from uopc.numpy.manipulation import own_axis
 from uopc.numpy.memory import viewing, writing
 from uopc.numpy.reductions import check_no_out, chosen
@@ -32,6 +37,9 @@ def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     check_no_out("round", out)
     if decimals == 0:
         return elementwise.FUNCTIONS["round"](a)
+    if holds_complex(a):
+        z = namespace.asarray(a)
+        return ComplexArray(*[_round(p, decimals) for p in (z.re, z.im)])
     return applied(lambda u: rounded(u, decimals), a)
 
 
@@ -82,12 +90,15 @@ def _mean(
 
 
 def _greatest(name: str, combined: str) -> Callable[..., Any]:
-    function = extreme(name, reductions.METHODS[name], combined)
+    function, plain = extreme(name, reductions.METHODS[name], combined), getattr(namespace, name)
 
     def adapted(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
         where: Any = True,
     ) -> Any:  # fmt: skip
+        if holds_complex(a) and initial is None and where is True:
+            check_no_out(name, out)
+            return plain(a, axis=axis, keepdims=keepdims)
         return function(a, axis, keepdims, out=out, initial=initial, where=where)
 
     return adapted
@@ -105,9 +116,7 @@ def _truth(name: str, identity: int) -> Callable[..., Any]:
     return adapted
 
 
-def _clip(
-    a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
-) -> Any:
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
     if (a_min is not None and min is not None) or (a_max is not None and max is not None):
         raise UserTypeError("numpy.clip: a bound is given twice")
     return namespace.clip(a, a_min if min is None else min, a_max if max is None else max)
@@ -152,9 +161,17 @@ def _outer(a: Any, b: Any, out: Any = None) -> Any:
     return linalg.outer(namespace.reshape(a, (-1,)), namespace.reshape(b, (-1,)))
 
 
+def _real_if_close(a: Any, tol: Any = 100) -> Any:
+    if holds_complex(a):
+        raise UserTypeError(
+            "numpy.real_if_close: the dtype depends on values; write x.real where it is real"
+        )
+    return a
+
+
 def _numpy_size(a: Any, axis: int | None = None) -> Any:
-    u = uop_of(a)
-    return u.size if axis is None else u.shape[own_axis(axis, u.ndim, "size")]
+    x = namespace.asarray(a)
+    return x.size if axis is None else x.shape[own_axis(axis, x.ndim, "size")]
 
 
 def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
@@ -199,10 +216,12 @@ _NUMPY_FORMS: dict[str, Callable[..., Any]] = {
     "copy": lambda a, order="K", subok=False: copy(a, order),
     "ptp": _ptp, "reshape": _reshape, "where": _where,
     "floor_divide": elementwise.whole_quotient, "trapz": namespace.trapezoid,
-    "iscomplexobj": lambda x: False, "isrealobj": lambda x: True, "real_if_close": lambda a, tol: a,
+    "iscomplexobj": holds_complex, "isrealobj": lambda x: not holds_complex(x),
+    "iscomplex": lambda x: namespace.not_equal(namespace.imag(x), 0),
+    "isreal": lambda x: namespace.equal(namespace.imag(x), 0), "real_if_close": _real_if_close,
     "around": _round, "clip": _clip, "diff": _diff, "mean": _mean, "outer": _outer,
-    "round": _round, "shape": lambda a: uop_of(a).shape, "size": _numpy_size,
-    "ndim": lambda a: uop_of(a).ndim,
+    "round": _round, "shape": lambda a: namespace.asarray(a).shape, "size": _numpy_size,
+    "ndim": lambda a: namespace.asarray(a).ndim,
     **{n: _of_shape(n) for n in ("diag_indices_from", "tril_indices_from", "triu_indices_from")},
     **{n: _sorting(n) for n in ("argsort", "sort")},
     **{n: _variance(n) for n in ("std", "var")},
@@ -254,11 +273,14 @@ _INSTEAD = {
 }  # fmt: skip
 
 
+_MODULES: dict[str, Any] = {"numpy.linalg": linalg, "numpy.fft": fft}
+
+
 def _found(name: str, where: ModuleType = namespace) -> Callable[..., Any]:
     function = _NUMPY_FORMS.get(name) if where is namespace else None
     function = function or getattr(where, name, None)
     if not callable(function):
-        module = where.__name__.removeprefix("uopc.") if where is linalg else "numpy"
+        module = "numpy.linalg" if where is linalg else "numpy"
         why = f"uopc.{module} has no {name}; compute it outside, or of other functions"
         if hasattr(UOp, name) and not hasattr(np, name):  # of scipy.special
             why = f"uopc.numpy has no {name}, but UOps have: use x.uop.{name}() of an Array"
@@ -281,7 +303,7 @@ _ACCUMULATED: dict[str, Callable[..., Any]] = {
 
 def _outer_ufunc(function: Callable[..., Any], a: Any, b: Any) -> Any:
     """Apply the function to each element of a with each element of b."""
-    column = (*uop_of(a).shape, *[1] * uop_of(b).ndim)
+    column = (*namespace.asarray(a).shape, *[1] * namespace.asarray(b).ndim)
     return function(namespace.reshape(namespace.asarray(a), column), b)
 
 
@@ -366,11 +388,6 @@ def array_function(
 ) -> Any:
     """Call another function of NumPy. UserTypeError if the namespace lacks it."""
     module, name = getattr(function, "__module__", ""), function.__name__
-    if module == "numpy.fft":
-        raise UserTypeError(
-            f"numpy.fft.{name} of a UOp or Array: there are no complex numbers; UOps have fft,"
-            " ifft, rfft and irfft, with pairs in the last axis"
-        )
     if name in writing.FUNCTIONS and module == "numpy":
         target = next(iter((*args, *options.values())))
         if isinstance(target, Array):
@@ -379,7 +396,7 @@ def array_function(
     if options.get("out") is not None:
         rest = {k: v for k, v in options.items() if k != "out"}
         return _into(function, args, rest, options["out"], False)
-    found = _found(name, linalg if module == "numpy.linalg" else namespace)
+    found = _found(name, _MODULES.get(module, namespace))
     args, options = _by_place(function, args, options)
     taken = {"where", "order"} & inspect.signature(found).parameters.keys()
     named = _without_options(name, options, taken)
@@ -435,7 +452,7 @@ def copy(a: Array, order: str | None = "C") -> Any:
         ([1, 2], [7, 2])
     """
     _without_options("copy", {"order": order})
-    return applied(lambda u: u, a)
+    return a.__copy__() if holds_complex(a) else applied(lambda u: u, a)
 
 
 def sort(a: Array, axis: int = -1, kind: str | None = None, order: None = None) -> None:
@@ -520,6 +537,36 @@ def tolist(a: Array) -> Any:
     return a.value("tolist()").tolist()
 
 
+def real(a: Array) -> Any:
+    """The real part.
+
+    Examples:
+        >>> np.asarray(unp.asarray([1 + 2j]).real)
+        array([1.])
+    """
+    return a
+
+
+def imag(a: Array) -> Any:
+    """The imaginary part: 0 of real numbers.
+
+    Examples:
+        >>> np.asarray(unp.asarray([1 + 2j]).imag)
+        array([2.])
+    """
+    return namespace.imag(a)
+
+
+def conj(a: Array) -> Any:
+    """The conjugate: the imaginary part negated. `conjugate` is the same.
+
+    Examples:
+        >>> np.asarray(unp.asarray([1 + 2j]).conj())
+        array([1.-2.j])
+    """
+    return namespace.conj(a)
+
+
 def transposed(a: Array) -> Any:
     """Reverse the axes: `transpose` without arguments.
 
@@ -592,6 +639,10 @@ INSTALLED |= elementwise.OPERATORS | {
     "__getitem__": viewing.getitem,
     "__setitem__": writing.setitem,
     "tolist": tolist,
+    "real": property(real),
+    "imag": property(imag),
+    "conj": conj,
+    "conjugate": conj,
     "T": property(transposed),
     "mT": property(matrices_transposed),
 }  # fmt: skip

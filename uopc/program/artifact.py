@@ -10,7 +10,14 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from uopc.backends.plan import Exchange, Plan, PlannedLaunch, SizeRelation
+from uopc.backends.plan import (
+    Argument,
+    Exchange,
+    Plan,
+    PlannedLaunch,
+    ResultArray,
+    SizeRelation,
+)  # fmt: skip
 from uopc.ir.core.data import blocks, files
 from uopc.ir.core.serialize import Fingerprint
 from uopc.ir.core.trace import made_at
@@ -20,6 +27,7 @@ from uopc.program.planner import Planner
 from uopc.program.request import Request
 
 Array = npt.NDArray[Any]
+AnyShaped = TypeVar("AnyShaped", Argument, ResultArray)
 AnyLaunch = TypeVar("AnyLaunch", bound=PlannedLaunch)
 # The arrays in another order that programs hold, by content hash and order.
 _in_orders: weakref.WeakValueDictionary[tuple[str, tuple[int, ...]], Array]
@@ -62,10 +70,12 @@ class Artifact:
         """Make the artifact of a planned program. printed: the graph's content. kernels: by name.
         chosen: see `Schedules`."""
         plan, known = planner.plan(), printed.arrays
-        constants = tuple([
-            Constant(u.arg.key, None if u.arg.key in known else u.arg.array, order)
-            for u, order in planner.constants
-        ])
+        constants = tuple(
+            [
+                Constant(u.arg.key, None if u.arg.key in known else u.arg.array, order)
+                for u, order in planner.constants
+            ]
+        )
         named = tuple(kernels), tuple(kernels.values())
         return cls(plan, constants, *named, printed.nodes, tuple(chosen.items()))
 
@@ -101,8 +111,17 @@ class Artifact:
         constants = _all_in_order(self.constants, constants, request.threads)
         variables = [replace(v, default=request.bound.get(v.name)) for v in self.plan.variables]
         structure: Any = "tuple" if request.structure == "kernel" else request.structure
+        arguments = [
+            as_complex(a) if a.name in request.complex_params else a for a in self.plan.arguments
+        ]
+        results = [
+            as_complex(r) if i in request.complex_results else r
+            for i, r in enumerate(self.plan.results)
+        ]
         return replace(
             self.plan,
+            arguments=tuple(arguments),
+            results=tuple(results),
             structure=structure,
             constants=tuple([np.ascontiguousarray(a) for a in constants]),
             keys=request.keys,
@@ -117,6 +136,12 @@ class Artifact:
         conditions = self.plan.conditions
         nodes = request.facts.relying if conditions else []
         return tuple([made_at(nodes[c.node]) if c.node >= 0 else "" for c in conditions])
+
+
+def as_complex(given: AnyShaped) -> AnyShaped:
+    """The argument or result as complex numbers: the same memory as its pairs of floats."""
+    dtype = np.result_type(given.dtype, np.complex64)
+    return replace(given, dtype=dtype, shape=given.shape[:-1])
 
 
 def in_order(c: Constant, array: Array) -> Array:

@@ -23,10 +23,11 @@ from uopc.cache.disk import DiskCache
 from uopc.errors import Unsupported, UserTypeError
 from uopc.ir.builder import file_parts, pytrees, tree_code
 from uopc.ir.builder.pytrees import Structure
-from uopc.ir.core import shapes
+from uopc.ir.core import dtypes, shapes
 from uopc.ir.core.arena import arena
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.serialize import Fingerprint, fingerprint
+from uopc.ir.core.uop import UOp
 from uopc.ir.forks import cached_property
 from uopc.ir.records import dataclass
 from uopc.program import constants
@@ -65,6 +66,14 @@ class ArraySpec:
 
     def __repr__(self) -> str:
         return f"ArraySpec(name={self.name!r}, shape={shapes.show(self.shape)}, dtype={self.dtype})"
+
+
+def _spec(name: str, u: UOp, is_complex: bool) -> ArraySpec:
+    """The spec of a value; pairs that are complex numbers count as one element."""
+    dims = shapes.shape(u)
+    if is_complex:
+        return ArraySpec(name, dims[:-1], dtypes.complex_of(u.dtype))
+    return ArraySpec(name, dims, u.dtype)
 
 
 _MOST_SHOWN = 64  # kernels of a program whose loop nests a notebook shows
@@ -157,8 +166,10 @@ class Program(ProgramBase):
             >>> [(v.name, v.shape, v.dtype) for v in program.inputs]
             [('x', (3,), dtypes.float32)]
         """
-        params = self._source.request.params
-        return tuple([ArraySpec(p.arg.name, shapes.shape(p), p.dtype) for p in params])
+        request = self._source.request
+        return tuple(
+            [_spec(p.arg.name, p, p.arg.name in request.complex_params) for p in request.params]
+        )
 
     @cached_property
     def outputs(self) -> tuple[ArraySpec, ...]:
@@ -174,7 +185,12 @@ class Program(ProgramBase):
             return ()
         values = request.facts.results
         keys = request.keys or range(len(values))
-        return tuple([ArraySpec(str(k), shapes.shape(v), v.dtype) for k, v in zip(keys, values)])
+        return tuple(
+            [
+                _spec(str(k), v, i in request.complex_results)
+                for i, (k, v) in enumerate(zip(keys, values))
+            ]
+        )
 
     @property
     def __signature__(self) -> inspect.Signature:

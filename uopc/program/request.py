@@ -12,8 +12,8 @@ from uopc import config
 from uopc.backends import detect
 from uopc.errors import Unsupported, UserError, UserTypeError
 from uopc.ir.builder import lengths, primitives, pytrees, rebuild
-from uopc.ir.builder.pytrees import LaidOut, Structure
-from uopc.ir.core import dtypes, walk
+from uopc.ir.builder.pytrees import LaidOut, Pairs, Structure
+from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.arena import arena
 from uopc.ir.core.args import KernelArg, Opt
 from uopc.ir.core.calls import is_length
@@ -55,6 +55,8 @@ class Request:
     mesh: MeshRequest | None = None
     layouts: tuple[Any, ...] = ()  # of results that are sparse matrices, else None; (): none is
     nesting: Structure | None = None  # of results in containers of containers
+    complex_params: frozenset[str] = frozenset()  # the names of those whose pairs are `Pairs`
+    complex_results: frozenset[int] = frozenset()  # the numbers of such results
 
     @cached_property
     def facts(self) -> GraphFacts:
@@ -72,14 +74,17 @@ def thread_count(threads: int | None, options: config.Options) -> int:
 
 
 def prepare(
-    graph: Any, inputs: Sequence[UOp | str] | None, optimize: bool, threads: int | None,
+    graph: Any, inputs: Sequence[UOp | Pairs | str] | None, optimize: bool, threads: int | None,
     name: str | None, options: config.Options, rules: Any = None, device: str = "cpu",
     mesh: MeshRequest | None = None,
 ) -> Request:  # fmt: skip
     """Make the request for a graph, or a container of graphs. UserError if it is not well
     formed."""
     count = thread_count(threads, options)
-    sink, structure, keys, layouts, nesting = _sink_of(graph)
+    sink, structure, keys, layouts, nesting, complex_results = _sink_of(graph)
+    paired = [u.data for u in inputs or () if isinstance(u, Pairs)]
+    given = [u.data if isinstance(u, Pairs) else u for u in inputs or ()]
+    _check_pairs(sink, [*[sink.src[i] for i in complex_results], *paired], mesh)
     facts = facts_of(sink)
     if facts.of(Ops.PRIMITIVE):
         facts = facts_of(primitives.without_primitives(facts.graph))
@@ -94,7 +99,7 @@ def prepare(
         facts = facts_of(_named_params(facts.graph))
     else:
         _check_no_slots(facts)
-    params = _ordered_params(facts, made if inputs is None else inputs)
+    params = _ordered_params(facts, made if inputs is None else given)
     if mesh is not None:
         mesh = mesh.for_graph(facts, params, device, options.beam)
     if options.fast_zeros:
@@ -102,29 +107,43 @@ def prepare(
     return Request(
         facts.graph, structure, keys, params, optimize, count, name or "", options,
         {} if rules is None else _by_stage(rules, "compile"), bound, device, None, mesh,
-        layouts, nesting,
+        layouts, nesting, frozenset([u.arg.name for u in paired]), complex_results,
     )  # fmt: skip
 
 
-_Sink = tuple[UOp, str, tuple[Any, ...], tuple[Any, ...], Structure | None]
+_Sink = tuple[
+    UOp, str, tuple[Any, ...], tuple[Any, ...], Structure | None, frozenset[int]
+]  # fmt: skip
+
+
+def _check_pairs(sink: UOp, paired: Sequence[UOp], mesh: MeshRequest | None) -> None:
+    """UserError for `Pairs` that are none; Unsupported on a mesh."""
+    for u in paired:
+        if not u.dtype.is_float or u.dtype.bits < 32 or shapes.shape(u)[-1:] != (2,):
+            raise UserError(f"compile: needs pairs of float32 or float64 in the last axis, got {u}")
+    if paired and mesh is not None:
+        raise Unsupported(
+            "compile: complex arrays on a mesh of devices: pass the real and the imaginary part"
+        )
 
 
 def _sink_of(graph: Any) -> _Sink:
     """One SINK of all outputs, the kind of container, the keys or paths, the layouts of sparse
-    matrices (() without any), and the structure of nested containers."""
+    matrices (() without any), the structure of nested containers, and which outputs are complex."""
     given, structure, keys, nesting = _structure(graph)
     outputs = tuple([v.data if isinstance(v, LaidOut) else v for v in given])
     outputs = tuple([v.src[1] if is_length(v) else v for v in outputs])
     if len(outputs) == 1 and outputs[0].op is Ops.SINK:
         kind = "kernel" if facts_of(outputs[0]).level is not TENSOR else "tuple"
-        return outputs[0], kind, keys, (), None
+        return outputs[0], kind, keys, (), None, frozenset()
     nothing = [u for u in outputs if u.op is Ops.NOOP]
     if nothing or (structure == "single" and outputs[0].dtype is dtypes.void):
         name_of = [*nothing, *outputs][0].op.name
         raise UserTypeError(f"compile: {name_of} has no value: pass values, or a SINK of it")
     layouts = tuple([v.layout if isinstance(v, LaidOut) else None for v in given])
     sink = intern(Ops.SINK, dtypes.void, outputs)
-    return sink, structure, keys, layouts if any(layouts) else (), nesting
+    complex_results = frozenset([i for i, v in enumerate(given) if isinstance(v, Pairs)])
+    return sink, structure, keys, layouts if any(layouts) else (), nesting, complex_results
 
 
 def _by_stage(rules: Any, who: str) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ import numpy as np
 from uopc import config, driver
 from uopc.errors import CircularWait, UserError, UserTypeError
 from uopc.ir.builder import checks, operands, tree_code
-from uopc.ir.builder.pytrees import LEAF, details, exactly, flatten, unflatten
+from uopc.ir.builder.pytrees import LEAF, Pairs, details, exactly, flatten, unflatten
 from uopc.ir.core import dtypes, shapes, walk
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
@@ -30,6 +30,7 @@ from uopc.ir.devices.mesh import Mesh
 from uopc.ir.records import dataclass
 from uopc.ir.text.columns import plural
 from uopc.numpy.array import Array, Trace, births, captured, current_trace
+from uopc.numpy.complexes.arrays import ComplexArray, array_dtype, constant, is_complex
 from uopc.program.graph.sharding import Sharding
 from uopc.program.program import Program
 from uopc.sparse.sparsity import Sparse
@@ -40,7 +41,10 @@ _chosen = config.chosen
 _MOST_PROGRAMS = 1024
 _DEEP_CALLS = 16  # with so many runs inside each other, a function itself has filled the stack
 _MOST_SIZE = 1 << 28  # of a dimension that has a name and no bounds
-_OF_NUMBERS = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64)}
+_OF_NUMBERS = {
+    bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64),
+    complex: np.dtype(np.complex128),
+}  # fmt: skip
 # The functions that are being traced in this thread, with the kinds of their arguments.
 _NO_CALL: tuple[Any, Any] = (object(), None)
 _tracing: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("jit", default=())
@@ -105,7 +109,8 @@ class _Traced:
     """A run of the function: the params, the results as UOps, their structure, and the effects."""
 
     params: list[UOp]
-    results: list[UOp]
+    inputs: list[UOp | Pairs]
+    results: list[UOp | Pairs]
     structure: Any
     trace: Trace
     effects: memory.Effects
@@ -309,7 +314,7 @@ class Jitted:
         if type(leaf) in _OF_NUMBERS:
             t = _OF_NUMBERS[type(leaf)]
             try:
-                return (dtypes.from_numpy(t), (), True), np.array(leaf, t)
+                return (array_dtype(t), (), True), np.array(leaf, t)
             except OverflowError:
                 raise UserError(f"{self._name}(): {path} = {leaf} does not fit in int64") from None
         if isinstance(leaf, Array) and not leaf.is_unknown:
@@ -327,7 +332,7 @@ class Jitted:
         checks.usual_array(f"{self._name}(): argument {path}", found)
         try:
             t = found.dtype
-            dtype = t if isinstance(t, dtypes.DType) else dtypes.from_numpy(np.dtype(t))
+            dtype = t if isinstance(t, dtypes.DType) else array_dtype(np.dtype(t))
         except UserTypeError as error:
             raise UserTypeError(f"{self._name}(): argument {path}: {error}") from None
         return (dtype, self._dims_of(path, tuple(found.shape)), False), found
@@ -401,20 +406,22 @@ class Jitted:
         if found:
             rows = zip(_results(structure, iter(leaves)), found.parts)
             new = [u for u, part in rows if part is None]
-            graph: Any = (*new, *found.written.values()) or tuple(leaves)
+            pairs = {i for i, u in enumerate(traced.inputs) if isinstance(u, Pairs)}
+            last = [Pairs(u) if i in pairs else u for i, u in found.written.items()]
+            graph: Any = (*new, *last) or tuple(leaves)
         elif plain:
             graph = unflatten(structure, leaves)
         else:
             graph = tuple(_results(structure, iter(leaves)))
         how = self._how | {"name": self._how["name"] or arguments.identifier(self._name)}
         try:
-            program = driver.compile(graph, inputs=params, **how)
+            program = driver.compile(graph, inputs=traced.inputs, **how)
         except CircularWait:
             nodes, form = flatten(graph)
             if any([isinstance(u, Sparse) for _, u in nodes]):
                 raise
-            graph = unflatten(form, memory.by_values([u for _, u in nodes]))
-            program = driver.compile(graph, inputs=params, **how)
+            graph = unflatten(form, _by_values([u for _, u in nodes]))
+            program = driver.compile(graph, inputs=traced.inputs, **how)
         parts = kind.structure.parts
         classes = {
             i: _classes(t, weak, i in kind.numbers)
@@ -441,9 +448,12 @@ class Jitted:
     ) -> _Traced:
         """Run the function on Arrays of params."""
         names = arguments.names(kind.paths)
+        complex_ones = [t.kind == "complex" for t, _, _ in kind.specs]
         params = [
-            param(n, self._symbols(dims), t) for n, (t, dims, _) in zip(names, kind.specs)
-        ]
+            param(n, (*self._symbols(dims), 2), dtypes.part_of(t))
+            if pairs else param(n, self._symbols(dims), t)
+            for n, (t, dims, _), pairs in zip(names, kind.specs, complex_ones)
+        ]  # fmt: skip
         trace = begun_trace(self._name)
         trace.lists |= {params[i]: text for i, text in arguments.lists_of(kind.structure, "", 0)[1]}
         begun = next(births)
@@ -451,25 +461,37 @@ class Jitted:
         for i, a in enumerate(arrays):
             if not a.weak:
                 a.held, a.storage = i not in kind.numbers, a.uop
+        given = [
+            ComplexArray.of_array(a) if pairs else a for a, pairs in zip(arrays, complex_ones)
+        ]
         token = current_trace.set(trace)
         limit = captured.set((begun, "uopc.jit"))
         try:
-            result = self._run(kind, unflatten(kind.structure, arrays))
+            result = self._run(kind, unflatten(kind.structure, given))
             leaves, structure = flatten(result)
+            leaves = [
+                (p, constant(v) if not isinstance(v, Array) and is_complex(v) else v)
+                for p, v in leaves
+            ]
             uops = [self._result(path, leaf, trace, params) for path, leaf in leaves]
-            found = self._effects(arrays, params, [leaf for _, leaf in leaves])
+            found = self._effects(arrays, params, [leaf for _, leaf in leaves], complex_ones)
         finally:
             trace.open = False
             current_trace.reset(token)
             captured.reset(limit)
-        uops = self._donate(kind, params, uops, found)
-        return _Traced(params, uops, structure, trace, found)
+        numbers = [isinstance(leaf, Array) and leaf.is_complex for _, leaf in leaves]
+        uops = self._donate(kind, params, uops, found, numbers)
+        results = [Pairs(u) if pairs else u for u, pairs in zip(uops, numbers)]
+        inputs = [Pairs(p) if pairs else p for p, pairs in zip(params, complex_ones)]
+        return _Traced(params, inputs, results, structure, trace, found)
 
     def _effects(
-        self, arrays: list[Array], params: list[UOp], results: list[Any]
-    ) -> memory.Effects:
+        self, arrays: list[Array], params: list[UOp], results: list[Any],
+        complex_ones: list[bool],
+    ) -> memory.Effects:  # fmt: skip
         """The effects of the function on its arguments. On other devices results are new arrays."""
-        found = memory.effects_of(arrays, params, results)
+        own = [i for i, u in enumerate(complex_ones) if not u]
+        found = memory.effects_of(arrays, params, results, own)
         device = self._how["device"] or config.current().device
         elsewhere = self._how["sharding"] is not None or not device.startswith("cpu")
         return replace(found, parts=[None] * len(results)) if elsewhere else found
@@ -553,15 +575,19 @@ class Jitted:
         return made
 
     def _donate(
-        self, kind: _CallKind, params: list[UOp], results: list[UOp], found: memory.Effects
-    ) -> list[UOp]:
+        self, kind: _CallKind, params: list[UOp], results: list[UOp], found: memory.Effects,
+        complex_results: list[bool],
+    ) -> list[UOp]:  # fmt: skip
         """Store each new result in the memory of a donated argument of its dtype and shape."""
         out = list(results)
         free = [i for i, part in enumerate(found.parts) if part is None]
         for n, (path, p) in enumerate(zip(kind.paths, params)):
             if path.split(".")[0] not in self._donated or n in found.written:
                 continue
+            is_complex_param = kind.specs[n][0].kind == "complex"
             for i in free:
+                if complex_results[i] is not is_complex_param:
+                    continue
                 if out[i].dtype is p.dtype and shapes.shape(out[i]) == shapes.shape(p):
                     out[i] = p.assign(out[i])
                     free.remove(i)
@@ -633,7 +659,7 @@ def jit(
 def begun_trace(name: str) -> Trace:
     """Begin a run of a function. If einops is imported, let it know Arrays."""
     if "einops" in sys.modules:
-        import_module("uopc.numpy.einops_backend")
+        import_module("uopc.tracing.einops_backend")
     return Trace(name)
 
 
@@ -652,7 +678,14 @@ def _classes_of(args: tuple[Any, ...]) -> Any:
     return tuple([(a.dtype, a.shape) if type(a) is np.ndarray else type(a) for a in args])
 
 
-def _results(structure: Any, leaves: Iterator[UOp]) -> Iterator[UOp | Sparse]:
+def _by_values(results: list[UOp | Pairs]) -> list[UOp | Pairs]:
+    """The results without stores: see `memory.by_values`."""
+    graphs = [u.data if isinstance(u, Pairs) else u for u in results]
+    found = zip(memory.by_values(graphs), results)
+    return [Pairs(u) if isinstance(given, Pairs) else u for u, given in found]
+
+
+def _results(structure: Any, leaves: Iterator[UOp | Pairs]) -> Iterator[Any]:
     """The results of a program: leaves, and sparse matrices with their layouts."""
     if structure == LEAF:
         yield next(leaves)

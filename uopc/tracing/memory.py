@@ -52,10 +52,15 @@ class Effects:
 
 
 def effects_of(
-    arguments: Sequence[Array], params: Sequence[UOp], results: Sequence[Any]
-) -> Effects:
-    """The effects of a function that has run on these Arrays of params, and gave these results."""
-    number = {id(a): i for i, a in enumerate(arguments)}
+    arguments: Sequence[Array], params: Sequence[UOp], results: Sequence[Any],
+    whole: Sequence[int],
+) -> Effects:  # fmt: skip
+    """The effects of a function that has run on these Arrays of params, and gave these results.
+
+    whole: the numbers of the arguments of which results may be parts. Parts of complex numbers are
+    new arrays.
+    """
+    number = {id(arguments[i]): i for i in whole}
     written = {}
     for i, (a, p) in enumerate(zip(arguments, params)):
         if a.version:

@@ -39,6 +39,16 @@ class LaidOut:
     layout: Any  # hashable
 
 
+class Pairs(LaidOut):
+    """Complex numbers as pairs of floats in the last axis of `data`. Programs take and give them as
+    arrays of a complex dtype, which is the same memory."""
+
+    layout = None
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+
 LEAF = "*"
 _DEEPEST = 200  # containers in containers
 
@@ -141,9 +151,7 @@ def details(structure: Any) -> tuple[Hashable, ...]:
 
 def has_names(detail: Hashable) -> bool:
     """True for a detail of names only: equal names are the same."""
-    return detail is None or (
-        isinstance(detail, tuple) and all([type(k) is str for k in detail])
-    )
+    return detail is None or (isinstance(detail, tuple) and all([type(k) is str for k in detail]))
 
 
 def flatten(value: Any, whole: tuple[type, ...] = ()) -> tuple[list[tuple[str, Any]], Any]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from uopc import errors
 
-Kind = Literal["bool", "int", "uint", "float", "index", "void"]
+Kind = Literal["bool", "int", "uint", "float", "index", "void", "complex"]
 
 
 class DType(errors.Immutable):
@@ -176,6 +176,9 @@ float16: Final    = DType("float16",  "f16",      "float", 16)
 bfloat16: Final   = DType("bfloat16", "bf16",     "float", 16)
 float32: Final    = DType("float32",  "f32",      "float", 32)
 float64: Final    = DType("float64",  "f64",      "float", 64)
+# Of arrays alone: graphs have pairs of floats in their place.
+complex64: Final  = DType("complex64",  "c64",    "complex", 64)
+complex128: Final = DType("complex128", "c128",   "complex", 128)
 # fmt: on
 # Functions take as a dtype one of these, its name, or one of NumPy's: `np.float64`, `"f8"`, the
 # class `float`. A name that this module has means what it means here, see OF_C.
@@ -186,7 +189,8 @@ ALL: Final = (
     fp8e4m3, fp8e5m2, fp8e4m3fnuz, fp8e5m2fnuz, float16, bfloat16, float32, float64,
 )  # fmt: skip
 ARRAY_TYPES: Final = tuple(t for t in ALL if t.kind not in ("void", "index"))
-_BY_NAME: Final = {t.short: t for t in ALL} | {t.name: t for t in ALL}
+_PARTS: Final = {complex64: float32, complex128: float64}
+_BY_NAME: Final = {t.short: t for t in (*ALL, *_PARTS)} | {t.name: t for t in (*ALL, *_PARTS)}
 _ML_NAMES: Final = {
     "bfloat16": "bfloat16", "fp8e4m3": "float8_e4m3fn", "fp8e5m2": "float8_e5m2",
     "fp8e4m3fnuz": "float8_e4m3fnuz", "fp8e5m2fnuz": "float8_e5m2fnuz",
@@ -235,14 +239,35 @@ def from_numpy(dtype: np.dtype[np.generic]) -> DType:
     raise errors.UserTypeError(f"no dtype for NumPy's {dtype}; there are {_names(ARRAY_TYPES)}")
 
 
+def part_of(t: DType) -> DType:
+    """The type of the real and of the imaginary part of a complex type.
+
+    Examples:
+        >>> dtypes.part_of(dtypes.complex64)
+        dtypes.float32
+    """
+    return _PARTS[t]
+
+
+def complex_of(t: DType) -> DType:
+    """The complex type of parts of float64 or, of a narrower type, float32.
+
+    Examples:
+        >>> dtypes.complex_of(dtypes.float64)
+        dtypes.complex128
+    """
+    return complex128 if t is float64 else complex64
+
+
 @functools.cache
 def _spelled(dtype: np.dtype[Any] | type[Any] | str) -> DType | None:
     """The type that one of NumPy's spellings names: `np.float64`, `"f8"`, `float`."""
     if isinstance(dtype, str) and dtype in _BY_NAME:
         return _BY_NAME[dtype]
     try:
-        return from_numpy(np.dtype(dtype))
-    except (TypeError, ValueError, SyntaxError):  # NumPy's, of other strings
+        found = np.dtype(dtype)
+        return _BY_NAME[found.name] if found.kind == "c" and found.isnative else from_numpy(found)
+    except (TypeError, ValueError, SyntaxError, KeyError):  # NumPy's, of other strings
         return None
 
 

@@ -188,6 +188,9 @@ def into(target: Any, made: Any, who: str) -> None:
             f"{who}: out= is {type(target).__name__}, but only an Array is written: NumPy's arrays"
             " and UOps take no values of a graph"
         )
+    if target.is_complex:
+        _complex_into(target, made, who)
+        return
     u = uop_of(made, who)
     if not np.can_cast(u.dtype.numpy, target.dtype.numpy, "same_kind"):
         raise UserTypeError(
@@ -198,6 +201,15 @@ def into(target: Any, made: Any, who: str) -> None:
         shown = f"{shapes.show(shapes.shape(u))}, the array {shapes.show(target.shape)}"
         raise UserError(f"{who}: the result has the shape {shown}")
     write(target, fold.cast(u, target.dtype), made)
+
+
+def _complex_into(target: Any, made: Any, who: str) -> None:
+    """Write a result to both parts of an array of complex numbers."""
+    dims = made.shape
+    if dims != target.shape:
+        shown = f"{shapes.show(dims)}, the array {shapes.show(target.shape)}"
+        raise UserError(f"{who}: the result has the shape {shown}")
+    target[...] = made
 
 
 # ---------------------------------------------------------------- functions and methods that write
