@@ -37,7 +37,7 @@ globals().update({
     if _n[0] != "_" and isinstance(_f, _FunctionType)
 })  # fmt: skip
 for _n in linalg.__all__:
-    _own = f"linalg.{_n}" if _n in ("diagonal", "trace") else ""
-    setattr(linalg, _n, _routed(getattr(linalg, _n), _own))
+    _own = (f"linalg.{_n}",) if _n in ("diagonal", "trace") else ()
+    setattr(linalg, _n, _routed(getattr(linalg, _n), *_own))
 __all__ = [n for n in globals() if n[0] != "_" or n.startswith("__array")]
 __all__.remove("annotations")

@@ -420,7 +420,7 @@ class Jitted:
             nodes, form = flatten(graph)
             if any([isinstance(u, Sparse) for _, u in nodes]):
                 raise
-            graph = unflatten(form, _by_values([u for _, u in nodes]))
+            graph = unflatten(form, memory.results_by_values([u for _, u in nodes]))
             program = driver.compile(graph, inputs=traced.inputs, **how)
         parts = kind.structure.parts
         classes = {
@@ -676,13 +676,6 @@ _FLAT = frozenset((np.ndarray, *_OF_NUMBERS))
 def _classes_of(args: tuple[Any, ...]) -> Any:
     """A key of arguments (arrays and numbers): equal keys need equal programs."""
     return tuple([(a.dtype, a.shape) if type(a) is np.ndarray else type(a) for a in args])
-
-
-def _by_values(results: list[UOp | Pairs]) -> list[UOp | Pairs]:
-    """The results without stores: see `memory.by_values`."""
-    graphs = [u.data if isinstance(u, Pairs) else u for u in results]
-    found = zip(memory.by_values(graphs), results)
-    return [Pairs(u) if isinstance(given, Pairs) else u for u, given in found]
 
 
 def _results(structure: Any, leaves: Iterator[UOp | Pairs]) -> Iterator[Any]:

@@ -14,6 +14,7 @@ import numpy as np
 from uopc.derivatives import effects, functions
 from uopc.errors import UserError
 from uopc.ir.builder import rebuild
+from uopc.ir.builder.pytrees import Pairs
 from uopc.ir.core import calls, dtypes
 from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp, intern
@@ -172,3 +173,10 @@ def as_values(results: Sequence[UOp], seeds: Sequence[UOp]) -> list[UOp]:
 
 def _stores(u: UOp) -> bool:
     return any([s.op is Ops.STORE or (s.op is Ops.AFTER and _stores(s)) for s in u.src[1:]])
+
+
+def results_by_values(results: list[UOp | Pairs]) -> list[UOp | Pairs]:
+    """The results without stores: see `by_values`."""
+    graphs = [u.data if isinstance(u, Pairs) else u for u in results]
+    found = zip(by_values(graphs), results)
+    return [Pairs(u) if isinstance(given, Pairs) else u for u, given in found]
