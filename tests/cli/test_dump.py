@@ -398,7 +398,7 @@ BAD = {
     "syntax": ("graph = (x +", "a.py", "a.py:3: SyntaxError: '(' was never closed"),
     "exit": ("raise SystemExit(0)", "a.py", "a.py:3: SystemExit: 0"),
     "no file": ("", "b.py", "b.py: no such file"),
-    "no text": ("", "a.txt", "a.txt: expected a .py, .uop or .onnx file"),
+    "no text": ("", "a.txt", "a.txt: expected a .py, .uop, .onnx or .casadi file"),
     "a folder": ("", "sub.py", "sub.py: no such file"),
 }
 

@@ -190,7 +190,7 @@ def test_arrays_of_jit_and_of_the_namespace() -> None:
 @pytest.mark.parametrize("wrong", [
     lambda x: x.at[0, 0, 0].set(1), lambda x: x.at[9].set(1), lambda x: x.at["a"].set(1),
     lambda x: x.at[0].set(np.ones(2)), lambda x: x.at[0].set("a"), lambda x: x.at[[0, 1]].set(
-        np.ones((3, 3))), lambda x: x.at[1.5].set(1), lambda x: x.__setitem__(0, 1),
+        np.ones((3, 3))), lambda x: x.at[1.5].set(1),
 ])  # fmt: skip
 def test_bad_updates(wrong: Any) -> None:
     for x in (uopc.param("x", (2, 3)), unp.zeros((2, 3))):

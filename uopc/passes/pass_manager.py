@@ -368,7 +368,7 @@ def kernel_costs(context: Context) -> Callable[[UOp, str], Cost]:
     def predicted(program: UOp, after: str) -> Cost:
         own = dataclasses.replace(
             context, opts=None, replayed=None, searched=None, rules={}, notes={}, threads=1,
-            cost=None,
+            cost=None, lengths=(),  # which are the first results of a whole program
         )  # fmt: skip
         with untraced():
             for p in passes[names.index(after) + 1 : -len(of_kernels)]:

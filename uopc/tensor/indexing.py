@@ -90,7 +90,7 @@ def iterate(a: UOp) -> Iterator[UOp]:
 
 def parse(key: Any, dims: Shape) -> tuple[list[AxisSelection], list[int]]:
     """Return the selection of each axis, and the axes in the key's order, with NEW and _GAP."""
-    items = list(key) if isinstance(key, tuple) else [key]
+    items = [_settled(item) for item in (key if isinstance(key, tuple) else (key,))]
     masks = {k: m for k, m in enumerate(map(known_mask, items)) if m is not None}
     used = len([i for i in items if i is not None and i is not Ellipsis])
     used += sum([m.ndim - 1 for m in masks.values()])
@@ -118,6 +118,12 @@ def parse(key: Any, dims: Shape) -> tuple[list[AxisSelection], list[int]]:
             layout.append(len(axes))
             axes.append(_taken(item, dims[len(axes)], len(axes)))
     return axes, layout
+
+
+def _settled(item: Any) -> Any:
+    """NumPy's array of a part of a key that has one, such as an array of another library."""
+    is_plain = isinstance(item, (UOp, np.ndarray, np.generic))
+    return item if is_plain or not hasattr(item, "__array__") else np.asarray(item)
 
 
 def known_mask(item: Any) -> np.ndarray[Any, np.dtype[np.bool_]] | None:

@@ -270,6 +270,20 @@ def test_exit_with_workers() -> None:
         assert done.returncode == 0
 
 
+def test_workers_spin_while_the_interpreter_ends() -> None:
+    """Their memory and code stay: a worker that spins reads both when modules are gone."""
+    code = (
+        "import uopc, numpy as np\n"
+        "from uopc.backends.cpu import pool\n"
+        "f = uopc.compile(uopc.param('x', (1 << 22,)) * 2.0, threads=2)\n"
+        "f(np.ones(1 << 22, 'f4'))\n"
+        "for p in pool._pools.values():\n"
+        "    p._word('spin').value = 1 << 40  # as if the system gave the worker no time\n"
+        "f(np.ones(1 << 22, 'f4'))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 def test_trace() -> None:
     x = floats(1024)
     for f in (program(arena_plan(threads=2)), program(arena_plan(), plain=True)):

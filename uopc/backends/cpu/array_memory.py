@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from uopc.backends import memory_plan
-from uopc.backends.cpu.elf_loader import function_address
+from uopc.backends.cpu.elf_loader import function_address, keep_for_ever
 from uopc.backends.cpu.layout import data_address, is_layout_known, numpy_item
 from uopc.backends.cpu.native import Runtime, install
 from uopc.backends.cpu.structs import FUNCTIONS, RECORD
@@ -60,9 +60,7 @@ def _set_handler(runtime: Runtime) -> None:
     handler = ctypes.create_string_buffer(_HANDLER.pack(b"uopc", version, 0, *functions))
     capsule = make(ctypes.addressof(handler), _CAPSULE, None)
     runtime.set_global("memory_handler", id(capsule))
-    # Arrays may be freed when modules are gone.
-    for kept in (handler, capsule, runtime.image.memory):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    keep_for_ever(handler, capsule, runtime.image.memory)
 
 
 def new_array(shape: Sequence[int], dtype: AnyDtype, read: Sequence[int] = ()) -> AnyArray:

@@ -51,6 +51,13 @@ def map_private(size: int) -> mmap.mmap:
     return mmap.mmap(-1, max(size, 1), flags, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
+def keep_for_ever(*objects: object) -> None:
+    """Never free these, not even when the interpreter ends and modules are gone: other threads, or
+    arrays, still use them."""
+    for kept in objects:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
 def address_of(memory: mmap.mmap) -> int:
     """The address at which mapped memory begins."""
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))

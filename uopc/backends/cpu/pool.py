@@ -13,7 +13,12 @@ import threading
 import time
 
 from uopc.backends import thread_limit
-from uopc.backends.cpu.elf_loader import address_of, function_address, map_private
+from uopc.backends.cpu.elf_loader import (
+    address_of,
+    function_address,
+    keep_for_ever,
+    map_private,
+)
 from uopc.backends.cpu.native import Runtime, install
 from uopc.backends.cpu.structs import CLOSED, POOL, POOL_LINE
 from uopc.backends.detect import MOST_CORES
@@ -53,6 +58,7 @@ class ThreadPool:
         self._runtime = runtime
         self._memory = map_private(POOL.offset("workers") + POOL_LINE * MAX_WORKERS)
         self.address = address_of(self._memory)
+        keep_for_ever(self._memory, runtime.image.memory)
         self._growing = threading.Lock()
         self._wanted = self.workers = 0
         self._word("word").value = CLOSED

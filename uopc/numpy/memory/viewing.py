@@ -170,13 +170,17 @@ def gives_view(key: Any) -> bool:
     ])  # fmt: skip
 
 
+def _bounds_of(k: Any) -> tuple[Any, ...]:
+    return (k.start, k.stop, k.step) if isinstance(k, slice) else (k,)
+
+
 def step_of(key: Any) -> ViewStep:
     """The step to `x[key]`, a view."""
     own = index_of(key)
     settled = tuple([
         int(k) if isinstance(k, (np.integer, np.ndarray)) else k for k in parts_of(own)
     ])  # fmt: skip
-    computed = any([isinstance(k, UOp) and k.dtype is not dtypes.index for k in settled])
+    computed = any([isinstance(bound, UOp) for k in settled for bound in _bounds_of(k)])
 
     def graph(u: UOp) -> UOp:
         made: UOp = u[settled]
