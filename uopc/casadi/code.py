@@ -59,7 +59,7 @@ class NoNonzeros(MatrixValue):
 
 @dataclass(eq=False)
 class PartOfValue(MatrixValue):
-    """PartOfValue among the elements of another value, from `begin` on."""
+    """Some elements of another value, from `begin` on."""
 
     begin: int
 

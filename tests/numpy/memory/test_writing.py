@@ -314,3 +314,26 @@ def test_asarray_copies_as_it_is_told():
     assert (x.tolist(), y.tolist()) == ([7.0, 2.0], [1.0, 2.0])
     with pytest.raises(uopc.UserError, match="is a copy"):
         unp.asarray(x, dtype="f4", copy=False)
+
+
+def test_kernels_that_are_asked_about_know_no_lengths():
+    """The elements that a mask holds move twice, and the program asks for the cost of its parts."""
+
+    def step(f, walls):
+        for _ in range(2):
+            for i in range(9):
+                f[:, :, i] = np.roll(f[:, :, i], (i % 3 - 1, i // 3 - 1), axis=(1, 0))
+            turned = f[walls, :][:, [0, 5, 6, 7, 8, 1, 2, 3, 4]]
+            rho = f.sum(2)
+            speed = (f * np.arange(9)).sum(2) / rho
+            f[walls, :] = turned
+            speed[walls] = 0
+            rest = np.zeros(f.shape)
+            for i in range(9):
+                rest[:, :, i] = rho * (1 + i * speed)
+            f += 0.1 * (f - rest)
+        return f
+
+    f = np.random.default_rng(0).random((60, 160, 9))
+    walls = np.random.default_rng(1).random((60, 160)) < 0.1
+    np.testing.assert_allclose(uopc.jit(step)(f.copy(), walls), step(f.copy(), walls), rtol=1e-9)
