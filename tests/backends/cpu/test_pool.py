@@ -281,7 +281,7 @@ def test_workers_spin_while_the_interpreter_ends() -> None:
         "    p._word('spin').value = 1 << 40  # as if the system gave the worker no time\n"
         "f(np.ones(1 << 22, 'f4'))\n"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 def test_trace() -> None:
