@@ -134,7 +134,7 @@ REVEALED = {
 WRONG = (
     "unp.expp(a)", "unp.exp()", "unp.sum(a, axes=0)", "a.summ()", "uopc.compil(u)",
     "dtypes.float23", "uopc.jit(3)", "uopc.jit(len, static='x')", "uopc.random.normall",
-    "unp.stack(a, axis='x')", "uopc.param(3)", "u.at[0].sett(1)", "unp.fft",
+    "unp.stack(a, axis='x')", "uopc.param(3)", "u.at[0].sett(1)", "unp.fftt",
 )  # fmt: skip
 HEAD = """
 import uopc

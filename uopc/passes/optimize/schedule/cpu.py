@@ -165,7 +165,7 @@ def _vectorise_reduces(s: CpuScheduler) -> None:
             continue
         single = s.dot is not None or r in s.reused
         wide = lanes.narrow_lanes(s, k, r, s.lanes)
-        single = single or is_busy(s.nest, r, wide)
+        single = single or is_busy(k, r, wide)
         lanes.vectorise_reduce(s, r, wide, 1 if single else s.machine.accumulators)
 
 
