@@ -38,6 +38,7 @@ _PRODUCTS: dict[str, tuple[Any, ...]] = {
     "solve": (np.linalg.solve, _square, _m), "solve a vector": (np.linalg.solve, _square, _v),
     "inv": (np.linalg.inv, _square), "power": (lambda a: np.linalg.matrix_power(a, 3), _square),
     "inverse power": (lambda a: np.linalg.matrix_power(a, -2), _square),
+    "power of 0": (lambda a: np.linalg.matrix_power(a, 0), _square),
     "multi_dot": (lambda a, m, v: np.linalg.multi_dot([a, m, m.T, v]), _a, _m, _v),
 }  # fmt: skip
 _REDUCTIONS: dict[str, tuple[Any, ...]] = {
@@ -77,6 +78,7 @@ _MOVES: dict[str, tuple[Any, ...]] = {
     "zeros_like": (lambda a: np.zeros_like(a) + 1, _a), "ones_like": (np.ones_like, _a),
     "full_like": (lambda a: np.full_like(a, 3 + 1j), _a), "size": (lambda a: a * np.size(a), _a),
     "linspace": (lambda x: np.linspace(0, 1 + 1j, 5) + x[0, 0], _x),
+    "logspace": (lambda v: np.logspace(v[0], v[1], 5, dtype="c8"), _v),
 }  # fmt: skip
 _ELEMENTS: dict[str, tuple[Any, ...]] = {
     "cube": (lambda a: a**3, _a), "a number to the power": (lambda a: 2**a, _a),

@@ -65,9 +65,8 @@ class ComplexArray(Array):
     @property
     def uop(self) -> UOp:
         """The graph of the pairs."""
-        if self.pairs is not None and not (self.re.version or self.im.version):
-            return self.pairs.uop
-        if self.pairs is not None and self.re.base is self.pairs:
+        views = self.pairs is not None and self.re.base is self.pairs
+        if self.pairs is not None and (views or not (self.re.version or self.im.version)):
             return self.pairs.uop
         return self.re.uop.stack(self.im.uop, axis=-1)
 
@@ -158,6 +157,11 @@ class ComplexParts(NamedTuple):
     re: UOp
     im: UOp | None
 
+    @property
+    def imaginary(self) -> UOp:
+        """The second part, as a graph also where it is 0."""
+        return leaves.const_like(self.re, 0) if self.im is None else self.im
+
 
 def is_complex(value: Any) -> bool:
     """True for a complex number or an array of such."""
@@ -229,7 +233,7 @@ def _numpy_dtype(t: DType) -> np.dtype[Any]:
 
 def made(parts: ComplexParts, values: Iterable[Any], weak: bool = False) -> ComplexArray:
     """The array of two parts, which broadcast, made of these values."""
-    re, im = parts.re, leaves.const_like(parts.re, 0) if parts.im is None else parts.im
+    re, im = parts.re, parts.imaginary
     if shapes.shape(re) != shapes.shape(im):
         dims = shapes.broadcast([shapes.shape(re), shapes.shape(im)])
         re, im = re.expand(dims), im.expand(dims)

@@ -161,7 +161,6 @@ _OF_REALS: dict[str, Callable[..., UOp]] = {
     "isnan": formulas.is_nan, "isinf": _either(float_functions.isinf),
     "isfinite": lambda a: ~_either(lambda x: ~float_functions.isfinite(x))(a),
     "real": lambda a: a.re, "imag": lambda a: a.im,
-    "iscomplex": lambda a: a.im.ne(0), "isreal": lambda a: a.im.eq(0),
 }  # fmt: skip
 FORMS.update({n: _numbers(n, formula) for n, formula in _OF_NUMBERS.items()})
 FORMS.update({n: _reals(n, formula) for n, formula in _OF_REALS.items()})

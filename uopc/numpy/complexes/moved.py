@@ -24,6 +24,7 @@ from uopc.numpy.complexes.arrays import (
     made,
     parts_of,
     real_of,
+    trace_of_value,
 )  # fmt: skip
 from uopc.numpy.dtype_functions import FORMS, holds_complex
 
@@ -195,14 +196,10 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     part = dtypes.part_of(t)
     found = parts_of(fill_value, part, "full")
     re, im = (
-        creation.full(shape, 0.0 if u is None else Array(u, _trace(fill_value)), dtype=part,
+        creation.full(shape, 0.0 if u is None else Array(u, trace_of_value(fill_value)), dtype=part,
                       device=device) for u in found
     )  # fmt: skip
     return ComplexArray(re, im)
-
-
-def _trace(value: Any) -> Any:
-    return value.tracing if isinstance(value, Array) else None
 
 
 def _filled(value: int) -> tuple[Function, Function]:
@@ -236,13 +233,20 @@ def _square(name: str) -> Function:
     return form
 
 
+def logspace(
+    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: Any = 10.0,
+    dtype: Any = None, axis: int = 0,
+) -> Any:  # fmt: skip
+    """Powers of the base with equal ratios from base**start to base**stop."""
+    found = FORMS["pow"](base, FORMS["linspace"](start, stop, num, endpoint, axis=axis))
+    return found if dtype is None else astype(found, dtype)
+
+
 FORMS.update({
     "astype": astype, "asarray": asarray, "isdtype": isdtype, "result_type": result_type,
     "can_cast": can_cast, "finfo": finfo, "full": full, "full_like": full_like,
+    "logspace": logspace,
     **{n: _square(n) for n in ("eye", "identity", "tri")},
 })  # fmt: skip
 for _name, _value in (("zeros", 0), ("ones", 1), ("empty", 0)):
     FORMS[_name], FORMS[f"{_name}_like"] = _filled(_value)
-FORMS["logspace"] = lambda start, stop, num=50, endpoint=True, base=10.0, dtype=None, axis=0: FORMS[
-    "pow"
-](base, FORMS["linspace"](start, stop, num, endpoint, axis=axis))

@@ -17,6 +17,7 @@ from uopc.numpy.complexes import moved
 from uopc.numpy.complexes.arrays import ComplexArray, dtype_of, is_complex, real_of
 from uopc.numpy.dtype_functions import FORMS
 from uopc.tensor.elementwise import contiguous
+from uopc.tensor.matrices.products import by_squares
 
 Function = Callable[..., Any]
 
@@ -66,11 +67,8 @@ def matmul(x1: Any, x2: Any, /) -> Any:
     if not isinstance(b, ComplexArray):
         return ComplexArray(*[products.matmul(_stored(p), b) for p in (a.re, a.im)])
     rows = a.shape[-2]
-    left = namespace.concat([
-        namespace.concat([a.re, -a.im], axis=-1), namespace.concat([a.im, a.re], axis=-1)
-    ], axis=-2)  # fmt: skip
     right = namespace.concat([b.re, b.im], axis=-2)
-    found = _stored(products.matmul(_stored(left), _stored(right)))
+    found = _stored(products.matmul(_stored(_embedded(a)), _stored(right)))
     return ComplexArray(found[..., :rows, :], found[..., rows:, :])
 
 
@@ -172,15 +170,9 @@ def inv(x: Any, /) -> Any:
 def matrix_power(x: Any, n: int, /) -> Any:
     """The power of a square matrix, by repeated squares."""
     a = moved.asarray(x)
-    base = inv(a) if n < 0 else a
-    found = FORMS["eye"](a.shape[-1], dtype=a.dtype) + FORMS["zeros_like"](a)
-    rest = abs(n)
-    while rest:
-        if rest & 1:
-            found = matmul(found, base)
-        rest >>= 1
-        base = matmul(base, base) if rest else base
-    return found
+    if not n:
+        return moved.astype(linalg.matrix_power(a.re, n), a.dtype)
+    return by_squares(inv(a) if n < 0 else a, abs(n), matmul)
 
 
 def trace(x: Any, /, offset: int = 0, dtype: Any = None) -> Any:
@@ -198,7 +190,5 @@ FORMS.update({
     "matrix_power": matrix_power, "linalg.trace": trace,
     "matvec": lambda a, b: matmul(a, namespace.expand_dims(b, axis=-1))[..., 0],
     "vecmat": lambda a, b: matmul(namespace.expand_dims(namespace.conj(a), axis=-2), b)[..., 0, :],
-    "trace": lambda a, *args, **named: ComplexArray(*[
-        namespace.trace(p, *args, **named) for p in (moved.asarray(a).re, moved.asarray(a).im)
-    ]),
+    "trace": moved.by_parts(namespace.trace, (0, "x")),
 })  # fmt: skip

@@ -136,9 +136,7 @@ def _running_product(z: ComplexArray, axis: int) -> ComplexArray:
         first = (*before, slice(0, step))
         both = [ComplexParts(*[p[part] for p in rest]) for part in (early, late)]
         found = formulas.multiply(*both)
-        rest = [
-            uops.contiguous(p[first].cat(q, axis=axis)) for p, q in zip(rest, _both(found))
-        ]
+        rest = [uops.contiguous(p[first].cat(q, axis=axis)) for p, q in zip(rest, _both(found))]
         step *= 2
     return made(ComplexParts(*rest), (z,))
 

@@ -181,14 +181,6 @@ def matrix_power(a: UOp, n: int) -> UOp:
     dims = shapes.shape(a)
     if n == 0:
         return movement.expand(creation.eye(dims[-1], dtype=a.dtype), dims)
-    square = inv(a) if n < 0 else a
-    made: UOp | None = None
-    left = abs(n)
-    while left:
-        if left & 1:
-            made = square if made is None else cast(products.matmul(made, square), square.dtype)
-        left >>= 1
-        if left:
-            square = cast(products.matmul(square, square), square.dtype)
-    assert made is not None  # left was not 0
-    return made
+    return products.by_squares(
+        inv(a) if n < 0 else a, abs(n), lambda x, y: cast(products.matmul(x, y), y.dtype)
+    )

@@ -5,6 +5,9 @@ Products of float16, bfloat16 and fp8 accumulate in float32 and are rounded once
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from uopc.errors import UserError
 from uopc.ir.builder import alu, movement, operands
 from uopc.ir.builder.fold import cast
@@ -13,6 +16,8 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.shapes import show
 from uopc.ir.core.typed import Operand
 from uopc.ir.core.uop import UOp
+
+T = TypeVar("T")
 
 
 def product_sum(x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
@@ -43,3 +48,14 @@ def matmul(a: Operand, b: Operand) -> UOp:
             y = movement.reshape(y, (*right[:-2], 1, right[-1], depth))
     last = max(len(shapes.shape(x)), len(shapes.shape(y))) - 1
     return product_sum(x, y, (last,))
+
+
+def by_squares(base: T, n: int, multiply: Callable[[T, T], T]) -> T:
+    """The n-th power by repeated squares, for n of 1 or more."""
+    while not n & 1:
+        base, n = multiply(base, base), n >> 1
+    found = base
+    while n := n >> 1:
+        base = multiply(base, base)
+        found = multiply(found, base) if n & 1 else found
+    return found
