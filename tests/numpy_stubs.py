@@ -43,25 +43,31 @@ def random_text() -> str:
 
 
 def methods_text() -> str:
-    """`uopc/numpy/array_methods.pyi`: the methods of Array that `protocols.py` installs. `Self` is
-    Array, the one class that derives from it."""
-    imports = _ALWAYS | {"from typing import Self"}
+    """`uopc/numpy/array_methods.pyi`: the methods of Array that `protocols.py` installs. A method
+    that is declared to give Any gives an array of the same class, as a rule."""
+    imports = _ALWAYS | {"from typing import Self", "from uopc.numpy.array import Array"}
     lines = []
     for name, found in sorted(protocols.INSTALLED.items()):
         if isinstance(found, property):
-            lines += ["@property", f"def {name}(self) -> Self: ..."]
+            returned = _given(name, inspect.signature(found.fget).return_annotation)
+            lines += ["@property", f"def {name}(self) -> {returned}: ..."]
             continue
         signature = _signature(found, imports)
         first, *rest = signature.parameters.values()
         me = first.replace(name="self", annotation=inspect.Parameter.empty)
-        special = "__array_ufunc__", "__array_function__", "__array_namespace__"
-        keeps = name in ("nonzero", "tolist", *special)
-        returned = signature.return_annotation if keeps else stub.Text("Self")
+        returned = _given(name, signature.return_annotation)
         made = signature.replace(parameters=[me, *rest], return_annotation=returned)
         ignored = "  # type: ignore[override]" if name in ("__eq__", "__ne__") else ""
         lines.append(f"def {name}{made}: ...{ignored}")
     body = "\n".join(["class ArrayMethods:", *[f"    {line}" for line in lines]])
     return _file(imports, body)
+
+
+def _given(name: str, declared: str) -> stub.Text:
+    """The result of a method of Array."""
+    of_any_kind = name in ("tolist", "__array_ufunc__", "__array_function__")
+    own = of_any_kind or declared not in ("Any", "UOp", inspect.Parameter.empty)
+    return stub.Text(declared if own else "Self")
 
 
 def _module(module: types.ModuleType) -> str:

@@ -271,6 +271,7 @@ def __array_namespace_info__() -> Info:
 # Those of `uopc.numpy.complexes`, by the names of the functions whose place they take where an
 # argument is complex. A function that is not here refuses complex numbers, since `uop_of` does.
 FORMS: Final[dict[str, Function]] = {}
+_REAL: Final = frozenset((bool, int, float))
 _COMPLEX_NAMES: Final = frozenset(("complex", "complex64", "complex128", "c8", "c16"))
 
 
@@ -285,7 +286,7 @@ def holds_complex(value: Any) -> bool:
     if isinstance(value, Array):
         return value.is_complex
     if isinstance(value, (list, tuple)):
-        return any([holds_complex(v) for v in value])
+        return not _REAL.issuperset(map(type, value)) and any([holds_complex(v) for v in value])
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype.kind == "c"
     if isinstance(value, DType):

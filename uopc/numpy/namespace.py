@@ -31,7 +31,7 @@ e, inf, nan, pi, newaxis = _math.e, _math.inf, _math.nan, _math.pi, None
 concatenate = concat
 globals().update(_FUNCTIONS | _REDUCTIONS | _STATISTICS | _BY_NAME)
 del globals()["bfloat16"]  # no dtype of the standard
-# Arguments may be complex: see `routes.py`.
+# Arguments may be complex: see `dtype_functions.routed`.
 globals().update({
     _n: _routed(_f) for _n, _f in list(globals().items())
     if _n[0] != "_" and isinstance(_f, _FunctionType)

@@ -21,7 +21,7 @@ from uopc.numpy.array import Array, applied, uop_of
 from uopc.numpy.array_methods import ArrayMethods
 from uopc.numpy.complexes import fft
 from uopc.numpy.complexes import products as _products  # noqa: F401  (enters its functions)
-from uopc.numpy.complexes import reductions as _reductions  # noqa: F401
+from uopc.numpy.complexes import reductions as _reductions  # noqa: F401  (enters its functions)
 from uopc.numpy.complexes.arrays import ComplexArray
 from uopc.numpy.dtype_functions import holds_complex
 from uopc.numpy.manipulation import own_axis
@@ -323,19 +323,19 @@ def _ufunc_method(name: str, method: str) -> Callable[..., Any]:
 
 def array_ufunc(a: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
     """Call a NumPy ufunc or its method; `out=` is written, where a mask `where=` holds."""
-    name = ufunc.__name__
+    plain = method == "__call__"
+    name = ufunc.__name__ if plain else f"{ufunc.__name__}.{method}"
     if method == "at" and isinstance(inputs[0], Array):
         writing.ufunc_at(ufunc, *inputs)
         return None
     out = options.pop("out", None)
     if out is not None:
-        return _into(getattr(ufunc, method), inputs, options, out, method == "__call__")
-    if method == "__call__":
+        return _into(name, getattr(ufunc, method), inputs, options, out, masked=plain)
+    if plain:
         named = _without_options(name, options)
         if named:
             raise UserTypeError(f"numpy.{name} of a UOp or Array takes no {', '.join(named)}=")
         return _found(name)(*inputs)
-    name = f"{name}.{method}"
     function = _ufunc_method(ufunc.__name__, method)
     named = _without_options(name, options)
     try:
@@ -345,12 +345,11 @@ def array_ufunc(a: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -
 
 
 def _into(
-    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], out: Any,
-    masked: bool,
+    name: str, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any],
+    out: Any, masked: bool,
 ) -> Any:  # fmt: skip
     """Call a function, and write its results to the arrays that are given for them. `masked`: the
     option `where` says which elements are written, else the function takes it."""
-    name = f"numpy.{function.__name__}"
     where = options.pop("where", True) if masked else True
     casting = options.pop("casting", "same_kind")
     made = function(*args, **options)
@@ -362,7 +361,7 @@ def _into(
         if isinstance(target, Array) and (where is not True or casting == "unsafe"):
             writing.copyto(target, result, casting, where)
         else:
-            writing.into(target, result, name)
+            writing.into(target, result, f"numpy.{name}")
     found = tuple([r if t is None else t for t, r in zip(targets, results)])
     return found if isinstance(made, tuple) else found[0]
 
@@ -395,7 +394,7 @@ def array_function(
             return None
     if options.get("out") is not None:
         rest = {k: v for k, v in options.items() if k != "out"}
-        return _into(function, args, rest, options["out"], False)
+        return _into(name, function, args, rest, options["out"], masked=False)
     found = _found(name, _MODULES.get(module, namespace))
     args, options = _by_place(function, args, options)
     taken = {"where", "order"} & inspect.signature(found).parameters.keys()
@@ -537,7 +536,7 @@ def tolist(a: Array) -> Any:
     return a.value("tolist()").tolist()
 
 
-def real(a: Array) -> Any:
+def real(a: Array) -> Array:
     """The real part.
 
     Examples:
@@ -547,14 +546,15 @@ def real(a: Array) -> Any:
     return a
 
 
-def imag(a: Array) -> Any:
+def imag(a: Array) -> Array:
     """The imaginary part: 0 of real numbers.
 
     Examples:
         >>> np.asarray(unp.asarray([1 + 2j]).imag)
         array([2.])
     """
-    return namespace.imag(a)
+    found: Array = namespace.imag(a)
+    return found
 
 
 def conj(a: Array) -> Any:
@@ -587,11 +587,11 @@ def matrices_transposed(a: Array) -> Any:
     return namespace.matrix_transpose(a)
 
 
-def divmod_of(a: Array, b: Any) -> Any:
+def divmod_of(a: Array, b: Any) -> tuple[Any, Any]:
     return elementwise.divmod(a, b)
 
 
-def divmod_by(a: Array, b: Any) -> Any:
+def divmod_by(a: Array, b: Any) -> tuple[Any, Any]:
     return elementwise.divmod(b, a)
 
 

@@ -205,7 +205,7 @@ def _method(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 def _property(name: str, own: property) -> property:
     def read(a: Any) -> Any:
         if a.known is None:
-            return own.fget(a)  # type: ignore[misc]
+            return own.__get__(a)
         return by_numpy(lambda v: getattr(v, name), (a,), {})
 
     return property(read)

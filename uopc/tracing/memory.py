@@ -17,6 +17,7 @@ from uopc.ir.builder import rebuild
 from uopc.ir.builder.pytrees import Pairs
 from uopc.ir.core import calls, dtypes
 from uopc.ir.core.ops import Ops
+from uopc.ir.core.storage import before_effects
 from uopc.ir.core.uop import UOp, intern
 from uopc.ir.records import dataclass
 from uopc.numpy.array import Array, captured
@@ -66,7 +67,7 @@ def effects_of(
     for i, (a, p) in enumerate(zip(arguments, params)):
         if a.version:
             now = a.uop
-            written[i] = now if now is a.storage and _root(now) is p else p.assign(now)
+            written[i] = now if now is a.storage and before_effects(now) is p else p.assign(now)
     parts = [_part(leaf, number) for leaf in results]
     return Effects(written, parts)
 
@@ -78,12 +79,6 @@ def _part(leaf: Any, number: dict[int, int]) -> ArgumentPart | None:
     if i is None or leaf.weak or any([s.numpy is None for s in leaf.steps]):
         return None
     return ArgumentPart(i, leaf.steps)
-
-
-def _root(u: UOp) -> UOp:
-    while u.op is Ops.AFTER:
-        u = u.src[0]
-    return u
 
 
 def with_effects(
@@ -132,7 +127,7 @@ def _packed(arrays: tuple[Any, ...], written: Sequence[int], name: str) -> tuple
 def by_values(outputs: Sequence[UOp]) -> tuple[UOp, ...]:
     """The results of a function with values in place of its stores, where stores would wait for
     each other's readers. An argument that is written is stored at the end."""
-    roots = [_root(u) if u.op is Ops.AFTER else u for u in outputs]
+    roots = [before_effects(u) for u in outputs]
     targets = [r if r is not u and r.op is Ops.PARAM else None for r, u in zip(roots, outputs)]
     made, _ = effects.pure(outputs)
     return tuple([v if t is None else t.assign(v) for t, v in zip(targets, made)])
@@ -158,12 +153,16 @@ def as_values(results: Sequence[UOp], seeds: Sequence[UOp]) -> list[UOp]:
     for u in order:
         if u not in inside and not inside.isdisjoint(calls.outside_bodies(u)):
             inside.add(u)
-    storages = {_root(u) for u in order if u.op is Ops.AFTER and u in inside and _stores(u)}
+    known: dict[UOp, UOp] = {}
+    storages = {
+        before_effects(u, known) for u in order
+        if u.op is Ops.AFTER and u in inside and _stores(u)
+    }  # fmt: skip
     if not storages:
         return list(results)
     kept = {
         u: functions.seed(u) for u in order
-        if u.op is Ops.AFTER and u not in inside and _root(u) not in storages
+        if u.op is Ops.AFTER and u not in inside and before_effects(u, known) not in storages
     }  # fmt: skip
     root = rebuild.rebuild(intern(Ops.TUPLE, dtypes.void, tuple(results)), kept)
     made, _ = effects.pure(root.src)

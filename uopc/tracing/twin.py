@@ -88,7 +88,7 @@ _MADE: dict[Any, Any] = {
     np.array: _array, np.asarray: _asarray, np.asanyarray: _asarray,
     np.ascontiguousarray: _asarray, np.full: _full,
 }  # fmt: skip
-_GRIDS = (np.mgrid, np.ogrid, np.r_, np.c_)
+_GRIDS = tuple([type(g) for g in (np.mgrid, np.ogrid, np.r_, np.c_)])
 
 
 @functools.cache
@@ -117,7 +117,7 @@ def twin_of(value: Any) -> Any:
     """The object that stands for one of NumPy's in a traced function."""
     if isinstance(value, types.ModuleType):
         return _modules(value)
-    if any([value is g for g in _GRIDS]):
+    if isinstance(value, _GRIDS):
         return _Grid(value)
     try:
         made = _MADE.get(value)
@@ -149,7 +149,7 @@ _modules = functools.cache(Twin)
 def _is_numpys(value: Any) -> bool:
     if isinstance(value, types.ModuleType):
         return value.__name__.partition(".")[0] == "numpy"
-    if any([value is g for g in _GRIDS]):
+    if isinstance(value, _GRIDS):
         return True
     home = getattr(value, "__module__", None) or ""
     return callable(value) and home.partition(".")[0] == "numpy"

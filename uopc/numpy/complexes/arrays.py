@@ -97,11 +97,11 @@ class ComplexArray(Array):
         return found
 
     @property
-    def real(self) -> Array:  # type: ignore[override]
+    def real(self) -> Array:
         return self.re
 
     @property
-    def imag(self) -> Array:  # type: ignore[override]
+    def imag(self) -> Array:
         return self.im
 
     def __copy__(self) -> ComplexArray:
@@ -111,7 +111,7 @@ class ComplexArray(Array):
     def __getitem__(self, key: Any) -> ComplexArray:
         return ComplexArray(self.re[key], self.im[key])
 
-    def __setitem__(self, key: Any, value: Any) -> None:  # type: ignore[override]
+    def __setitem__(self, key: Any, value: Any) -> None:
         known = isinstance(value, (bool, int, float, complex, Array, np.ndarray, np.generic))
         given = value if known else np.asarray(value)
         re, im = real_of(given), imag_of(given)  # both before a part is written

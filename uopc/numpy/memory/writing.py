@@ -188,28 +188,19 @@ def into(target: Any, made: Any, who: str) -> None:
             f"{who}: out= is {type(target).__name__}, but only an Array is written: NumPy's arrays"
             " and UOps take no values of a graph"
         )
-    if target.is_complex:
-        _complex_into(target, made, who)
-        return
-    u = uop_of(made, who)
+    u = made if target.is_complex else uop_of(made, who)
     if not np.can_cast(u.dtype.numpy, target.dtype.numpy, "same_kind"):
         raise UserTypeError(
             f"{who}: the result is {u.dtype.name}, which NumPy does not cast to {target.dtype.name}"
             " in place: write x = x.astype(dtype) before"
         )
-    if shapes.shape(u) != target.shape:
-        shown = f"{shapes.show(shapes.shape(u))}, the array {shapes.show(target.shape)}"
+    if u.shape != target.shape:
+        shown = f"{shapes.show(u.shape)}, the array {shapes.show(target.shape)}"
         raise UserError(f"{who}: the result has the shape {shown}")
-    write(target, fold.cast(u, target.dtype), made)
-
-
-def _complex_into(target: Any, made: Any, who: str) -> None:
-    """Write a result to both parts of an array of complex numbers."""
-    dims = made.shape
-    if dims != target.shape:
-        shown = f"{shapes.show(dims)}, the array {shapes.show(target.shape)}"
-        raise UserError(f"{who}: the result has the shape {shown}")
-    target[...] = made
+    if target.is_complex:
+        target[...] = made
+    else:
+        write(target, fold.cast(u, target.dtype), made)
 
 
 # ---------------------------------------------------------------- functions and methods that write
