@@ -6,6 +6,7 @@ the registers are those of Arm's manuals of the cores, macOS's names those of Ap
 
 from __future__ import annotations
 
+import platform
 import sys
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def test_windows() -> None:
 @pytest.fixture
 def arm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder in which this machine describes itself as an ARM processor under Linux."""
-    monkeypatch.setattr(detect.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(detect, "_PROCESSORS", str(tmp_path / "cpuinfo"))
     return tmp_path

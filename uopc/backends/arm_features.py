@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import platform
 import sys
 from collections.abc import Callable, Mapping
 
@@ -20,14 +21,19 @@ _NAMES = {
     "fp16fml": ("asimdfhm", "FEAT_FHM"),
 }  # fmt: skip
 _KEY = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
-# By LLVM's name: the register, the lowest of the four bits that tell, and their least value.
+# By LLVM's name: the register, and the lowest of the four bits that are 1 or more where it exists.
 _REGISTERS = {
-    "dotprod": ("CP 4030", 44, 1), "fp16fml": ("CP 4030", 48, 1), "i8mm": ("CP 4031", 52, 1),
-    "bf16": ("CP 4031", 44, 1), "fullfp16": ("CP 4020", 20, 1),
+    "dotprod": ("CP 4030", 44), "fp16fml": ("CP 4030", 48), "i8mm": ("CP 4031", 52),
+    "bf16": ("CP 4031", 44), "fullfp16": ("CP 4020", 20),
 }  # fmt: skip
 _ABSENT = 15  # of the four bits in ID_AA64PFR0
 
 AskNumber = Callable[[str], "int | None"]
+
+
+def is_arm64() -> bool:
+    """True if this machine has an ARM processor of 64 bits."""
+    return platform.machine().lower() in ("aarch64", "arm64")
 
 
 def arm_features(facts: Mapping[str, str]) -> list[str]:
@@ -56,9 +62,9 @@ def of_macos(ask: AskNumber) -> list[str]:
 def of_registers(ask: AskNumber) -> list[str]:
     """The features by the processor's registers, which have the names of Windows's registry."""
     found = []
-    for name, (register, low, least) in _REGISTERS.items():
+    for name, (register, low) in _REGISTERS.items():
         value = ask(register)
-        if value is not None and least <= value >> low & 15 < _ABSENT:
+        if value is not None and 1 <= value >> low & 15 < _ABSENT:
             found.append(name)
     return found
 
@@ -74,11 +80,13 @@ def sysctl(name: str) -> int | None:
 
 
 def _registry(name: str) -> int | None:
+    if sys.platform != "win32":
+        return None
     import winreg  # only under Windows
 
     try:
-        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, _KEY) as key:  # type: ignore[attr-defined]
-            value, _ = winreg.QueryValueEx(key, name)  # type: ignore[attr-defined]
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, _KEY) as key:
+            value, _ = winreg.QueryValueEx(key, name)
     except OSError:
         return None
     return int(value)

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import math
 import os
-import platform
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,7 +46,7 @@ def processor() -> Processor:
         with forks.llvm:
             features = llvm.get_host_cpu_features().flatten()
             name = llvm.get_host_cpu_name()
-        if platform.machine().lower() in ("aarch64", "arm64"):
+        if arm_features.is_arm64():
             features = with_arm_features(features, first_processor())
         note_processor(Processor(name, features))
     return _known[0]
@@ -63,9 +62,13 @@ def with_arm_features(of_llvm: str, facts: Mapping[str, str]) -> str:
 def first_processor() -> dict[str, str]:
     """The lines about the first processor, as Linux reports them; empty if it does not."""
     found: dict[str, str] = {}
-    with contextlib.suppress(OSError):
-        text = Path(_PROCESSORS).read_text("utf-8", "replace")
-        for line in text.partition("\n\n")[0].splitlines():
+    with (
+        contextlib.suppress(OSError),
+        open(_PROCESSORS, encoding="utf-8", errors="replace") as lines,
+    ):
+        for line in lines:
+            if line == "\n":  # the end of the first one, of many
+                break
             name, _, value = line.partition(":")
             found[name.strip()] = value.strip()
     return found

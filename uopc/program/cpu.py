@@ -142,8 +142,10 @@ def _bind(program: Program, values: Mapping[str, Any]) -> BoundProgram:
 
 def _install_runtime(disk: DiskCache | None) -> None:
     """Load the process's runtime from disk. If there is none, compile it and store it there."""
-    code = native.shipped()
-    if code is not None or disk is None:
+    if disk is None:
+        native.install()
+        return
+    if (code := native.shipped()) is not None:
         native.install(code)
         return
     components = ("runtime", native.identity()), key.machine_component(detect.host())

@@ -18,6 +18,7 @@ from typing import Any
 
 from uopc import config
 from uopc.backends import elf
+from uopc.backends.arm_features import is_arm64
 from uopc.backends.cpu import perf_map
 from uopc.backends.relocations import ARCHITECTURES
 from uopc.errors import InvalidIR, Unsupported
@@ -189,9 +190,13 @@ def _check_imports(names: Iterable[str], known: Mapping[str, int]) -> None:
 
 def _forget_instructions(address: int, size: int) -> None:
     """Make the cores of ARM read new instructions from memory. x86-64 does so by itself."""
-    if platform.machine() == "aarch64":
-        clear = ctypes.CDLL("libgcc_s.so.1").__clear_cache  # the C library has none
-        clear(ctypes.c_void_p(address), ctypes.c_void_p(address + size))
+    if is_arm64():
+        _clear_cache()(ctypes.c_void_p(address), ctypes.c_void_p(address + size))
+
+
+@cache
+def _clear_cache() -> Any:
+    return ctypes.CDLL("libgcc_s.so.1").__clear_cache  # the C library has none
 
 
 _NOTHING_KNOWN: Mapping[str, int] = {}
@@ -205,8 +210,7 @@ def _orc() -> Any:
     import llvmlite.binding as llvm
 
     # LLVM's older linker places sections apart, farther than instructions of AArch64 reach.
-    near = platform.machine().lower() in ("aarch64", "arm64")
-    return llvm.create_lljit_compiler(use_jit_link=near)
+    return llvm.create_lljit_compiler(use_jit_link=is_arm64())
 
 
 def _load_with_orc(data: bytes, names: tuple[str, ...], known: Mapping[str, int]) -> Image:

@@ -186,9 +186,11 @@ def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:
         source = single
     s, t, signed = llvm_type(source), llvm_type(target), target.is_signed
     name = "fptosi" if signed else "fptoui"
-    if "fcvtz" in e.kernel.arg.units and source.bits >= 32:
-        return _converted_vector(e, source, target, a)
-    one = e.saturates or target.lanes == 1
+    by_one = "fcvtz" in e.kernel.arg.units
+    if by_one and target.bits < 32 <= source.bits:
+        word = (dtypes.int32 if signed else dtypes.uint32).vec(target.lanes)
+        return _cut(e, word, target, float_to_int(e, source, word, a))
+    one = e.saturates or by_one or target.lanes == 1
     if (target.bits >= 32 and one) or source.bits < 32:
         return e.intrinsic(t, f"llvm.{name}.sat.{suffix(target)}.{suffix(source)}", [(s, a)])
     low, high = intervals.of_type(target.scalar)
@@ -211,22 +213,14 @@ def float_to_int(e: Emitter, source: DType, target: DType, a: str) -> str:
     return e.value(f"select {mask} {inside}, {t} {whole}, {t} {constant(target, high)}")
 
 
-def _converted_vector(e: Emitter, source: DType, target: DType, a: str) -> str:
-    """Convert by one instruction to 32 or 64 bits, then cut less bits from the integer."""
-    signed = target.is_signed
-    wide = target
-    if target.bits < 32:
-        wide = (dtypes.int32 if signed else dtypes.uint32).vec(target.lanes)
-    s, w, name = llvm_type(source), llvm_type(wide), "fptosi" if signed else "fptoui"
-    whole = e.intrinsic(w, f"llvm.{name}.sat.{suffix(wide)}.{suffix(source)}", [(s, a)])
-    if wide is target:
-        return whole
-    low, high = intervals.of_type(target.scalar)
-    bounds = [("smin", high), ("smax", low)] if signed else [("umin", high)]
+def _cut(e: Emitter, source: DType, target: DType, a: str) -> str:
+    """Saturate a 32-bit integer to fewer bits."""
+    w, (low, high) = llvm_type(source), intervals.of_type(target.scalar)
+    bounds = [("smin", high), ("smax", low)] if target.is_signed else [("umin", high)]
     for op, bound in bounds:
-        limit = (w, constant(wide, bound))
-        whole = e.intrinsic(w, f"llvm.{op}.{suffix(wide)}", [(w, whole), limit])
-    return e.value(f"trunc {w} {whole} to {llvm_type(target)}")
+        limit = (w, constant(source, bound))
+        a = e.intrinsic(w, f"llvm.{op}.{suffix(source)}", [(w, a), limit])
+    return e.value(f"trunc {w} {a} to {llvm_type(target)}")
 
 
 def conversion(e: Emitter, source: DType, target: DType, a: str) -> str:
