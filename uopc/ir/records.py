@@ -81,7 +81,8 @@ def _described(cls: type, known: list[_Field], frozen: bool) -> type:
     hints = {f.name: f.type for f in known}
     body |= {"__module__": cls.__module__, "__doc__": cls.__doc__ or "", "__annotations__": hints}
     make: Any = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen)
-    return make(type(cls.__name__, (), body))  # type: ignore[no-any-return]
+    made: type = make(type(cls.__name__, (), body))
+    return made
 
 
 def _init_text(cls: type, known: list[_Field], frozen: bool) -> str:
@@ -142,7 +143,8 @@ def _first_methods(written: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return written()["__eq__"](self, other)
 
     def __hash__(self: Any) -> int:
-        return written()["__hash__"](self)  # type: ignore[no-any-return]
+        found: int = written()["__hash__"](self)
+        return found
 
     return {"__init__": __init__, "__eq__": __eq__, "__hash__": __hash__}
 

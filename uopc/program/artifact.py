@@ -70,12 +70,10 @@ class Artifact:
         """Make the artifact of a planned program. printed: the graph's content. kernels: by name.
         chosen: see `Schedules`."""
         plan, known = planner.plan(), printed.arrays
-        constants = tuple(
-            [
-                Constant(u.arg.key, None if u.arg.key in known else u.arg.array, order)
-                for u, order in planner.constants
-            ]
-        )
+        constants = tuple([
+            Constant(u.arg.key, None if u.arg.key in known else u.arg.array, order)
+            for u, order in planner.constants
+        ])  # fmt: skip
         named = tuple(kernels), tuple(kernels.values())
         return cls(plan, constants, *named, printed.nodes, tuple(chosen.items()))
 

@@ -167,9 +167,8 @@ class Program(ProgramBase):
             [('x', (3,), dtypes.float32)]
         """
         request = self._source.request
-        return tuple(
-            [_spec(p.arg.name, p, p.arg.name in request.complex_params) for p in request.params]
-        )
+        named = [(p.arg.name, p) for p in request.params]
+        return tuple([_spec(name, p, name in request.complex_params) for name, p in named])
 
     @cached_property
     def outputs(self) -> tuple[ArraySpec, ...]:
@@ -184,13 +183,8 @@ class Program(ProgramBase):
         if request.structure == "kernel":
             return ()
         values = request.facts.results
-        keys = request.keys or range(len(values))
-        return tuple(
-            [
-                _spec(str(k), v, i in request.complex_results)
-                for i, (k, v) in enumerate(zip(keys, values))
-            ]
-        )
+        keyed = enumerate(zip(request.keys or range(len(values)), values))
+        return tuple([_spec(str(k), v, i in request.complex_results) for i, (k, v) in keyed])
 
     @property
     def __signature__(self) -> inspect.Signature:

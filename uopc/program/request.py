@@ -6,7 +6,7 @@ import reprlib
 from collections import OrderedDict
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uopc import config
 from uopc.backends import detect
@@ -81,11 +81,12 @@ def prepare(
     """Make the request for a graph, or a container of graphs. UserError if it is not well
     formed."""
     count = thread_count(threads, options)
-    sink, structure, keys, layouts, nesting, complex_results = _sink_of(graph)
+    sink = _sink_of(graph)
     paired = [u.data for u in inputs or () if isinstance(u, Pairs)]
     given = [u.data if isinstance(u, Pairs) else u for u in inputs or ()]
-    _check_pairs(sink, [*[sink.src[i] for i in complex_results], *paired], mesh)
-    facts = facts_of(sink)
+    complex_results = [sink.graph.src[i] for i in sink.complex_results]
+    _check_pairs(sink.graph, [*complex_results, *paired], mesh)
+    facts = facts_of(sink.graph)
     if facts.of(Ops.PRIMITIVE):
         facts = facts_of(primitives.without_primitives(facts.graph))
     if facts.of(Ops.BIND):
@@ -95,7 +96,7 @@ def prepare(
     bound = _bound_values(facts) if facts.of(Ops.BIND, Ops.CALL) else {}
     if bound or (mesh is None and facts.of(Ops.SHARD)):
         facts = _of_operands(facts, (Ops.BIND,) if mesh is not None else (Ops.BIND, Ops.SHARD))
-    if structure == "kernel":
+    if sink.structure == "kernel":
         facts = facts_of(_named_params(facts.graph))
     else:
         _check_no_slots(facts)
@@ -105,15 +106,23 @@ def prepare(
     if options.fast_zeros:
         facts = facts_of(rebuild.marked_fast_zeros(facts.graph))
     return Request(
-        facts.graph, structure, keys, params, optimize, count, name or "", options,
+        facts.graph, sink.structure, sink.keys, params, optimize, count, name or "", options,
         {} if rules is None else _by_stage(rules, "compile"), bound, device, None, mesh,
-        layouts, nesting, frozenset([u.arg.name for u in paired]), complex_results,
+        sink.layouts, sink.nesting, frozenset([u.arg.name for u in paired]), sink.complex_results,
     )  # fmt: skip
 
 
-_Sink = tuple[
-    UOp, str, tuple[Any, ...], tuple[Any, ...], Structure | None, frozenset[int]
-]  # fmt: skip
+class _Sink(NamedTuple):
+    """One SINK of all outputs, the kind of their container, the keys or paths in it, the layouts of
+    sparse matrices (() without any), the structure of nested containers, and which outputs are
+    complex."""
+
+    graph: UOp
+    structure: str
+    keys: tuple[Any, ...]
+    layouts: tuple[Any, ...] = ()
+    nesting: Structure | None = None
+    complex_results: frozenset[int] = frozenset()
 
 
 def _check_pairs(sink: UOp, paired: Sequence[UOp], mesh: MeshRequest | None) -> None:
@@ -128,14 +137,13 @@ def _check_pairs(sink: UOp, paired: Sequence[UOp], mesh: MeshRequest | None) -> 
 
 
 def _sink_of(graph: Any) -> _Sink:
-    """One SINK of all outputs, the kind of container, the keys or paths, the layouts of sparse
-    matrices (() without any), the structure of nested containers, and which outputs are complex."""
+    """The outputs of a request: a graph or a container of graphs."""
     given, structure, keys, nesting = _structure(graph)
     outputs = tuple([v.data if isinstance(v, LaidOut) else v for v in given])
     outputs = tuple([v.src[1] if is_length(v) else v for v in outputs])
     if len(outputs) == 1 and outputs[0].op is Ops.SINK:
         kind = "kernel" if facts_of(outputs[0]).level is not TENSOR else "tuple"
-        return outputs[0], kind, keys, (), None, frozenset()
+        return _Sink(outputs[0], kind, keys)
     nothing = [u for u in outputs if u.op is Ops.NOOP]
     if nothing or (structure == "single" and outputs[0].dtype is dtypes.void):
         name_of = [*nothing, *outputs][0].op.name
@@ -143,7 +151,8 @@ def _sink_of(graph: Any) -> _Sink:
     layouts = tuple([v.layout if isinstance(v, LaidOut) else None for v in given])
     sink = intern(Ops.SINK, dtypes.void, outputs)
     complex_results = frozenset([i for i, v in enumerate(given) if isinstance(v, Pairs)])
-    return sink, structure, keys, layouts if any(layouts) else (), nesting, complex_results
+    layouts = layouts if any(layouts) else ()
+    return _Sink(sink, structure, keys, layouts, nesting, complex_results)
 
 
 def _by_stage(rules: Any, who: str) -> Mapping[str, Any]:

@@ -100,11 +100,8 @@ def _next(s: Scheduler, at: UOp) -> int | None:
 def copy_crossed(s: Scheduler, output: UOp | None, lanes: int) -> UOp | None:
     """Block and copy the loops of a transposed read; return the loop that replaces `output`."""
     k = s.nest
-    other = (
-        crossed(k, output, likely_of)
-        if k.expanded_size() * lanes <= thresholds.MOST_COPIES
-        else None
-    )
+    is_small = k.expanded_size() * lanes <= thresholds.MOST_COPIES
+    other = crossed(k, output, likely_of) if is_small else None
     if output is None or other is None:
         return None
     if output.arg.axis < other.arg.axis:
