@@ -307,7 +307,7 @@ def _node(
 
 def _column(values: Sequence[MatrixValue], nodes: dict[MatrixValue, UOp]) -> tuple[UOp, int | None]:
     """An argument of several calls: values along a new first dimension, or one that is the same
-    for all. PartOfValue in one value are a view of it."""
+    for all. Parts of one value, side by side, are a view of it."""
     first, n = values[0], values[0].nnz
     if all(v is first for v in values):
         return nodes[first], None

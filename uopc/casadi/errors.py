@@ -11,12 +11,12 @@ OP_NAMES = {getattr(ca, name): name[3:].lower() for name in dir(ca) if name.star
 _WAY_OUT = "leave it outside: lower the Functions around it, and call those from CasADi"
 
 
-def unsupported(f: ca.Function, op: int, reason: str = "", way: str = _WAY_OUT) -> Unsupported:
+def unsupported(
+    f: ca.Function, op: int, reason: str = "it has no graph", way: str = _WAY_OUT
+) -> Unsupported:
     """The error for an operation of a Function."""
-    why = reason or "it has no graph"
-    return Unsupported(
-        f"casadi: {f.name()} uses {OP_NAMES.get(op, f'operation {op}')}: {why}; {way}"
-    )
+    name = OP_NAMES.get(op, f"operation {op}")
+    return Unsupported(f"casadi: {f.name()} uses {name}: {reason}; {way}")
 
 
 def not_a_graph(f: ca.Function, reason: str, way: str = _WAY_OUT) -> Unsupported:

@@ -46,6 +46,6 @@ class Instruction:
         """The structure of operand i."""
         return self.mx.dep(i).sparsity()
 
-    def unsupported(self, reason: str, **way: str) -> Unsupported:
+    def unsupported(self, *reason: str, **way: str) -> Unsupported:
         """The error for an operation that has no graph."""
-        return errors.unsupported(self.function, self.op, reason, **way)
+        return errors.unsupported(self.function, self.op, *reason, **way)

@@ -29,5 +29,5 @@ RULES: dict[int, Rule] = {
 def value_of(node: Instruction, operands: list[UOp]) -> UOp:
     """The nonzeros of the result. Unsupported for an operation without a rule."""
     if node.op not in RULES:
-        raise node.unsupported("it has no graph")
+        raise node.unsupported()
     return RULES[node.op](node, *operands)
