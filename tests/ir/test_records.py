@@ -56,7 +56,7 @@ def outcome(ask: Any) -> Any:
     """What a call gives: a value, or the class of its error and the words of it."""
     try:
         return ask()
-    except Exception as error:
+    except Exception as error:  # any error is an outcome, and must be the same for both
         return type(error), str(error).replace("<locals>.", "")
 
 

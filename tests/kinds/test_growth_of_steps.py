@@ -6,12 +6,18 @@ an update. The number of nodes that a compile makes grows with the steps, not wi
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 import uopc
+from tests import ROOT
 from tests.effort import births
 from uopc.passes.optimize.schedule import loop_order
+
+sys.path.append(str(ROOT / "benchmarks"))
+from corners import factors
 
 # ---------------------------------------------------------------- chains of steps
 X, ROWS, places = uopc.param("x", (24,)), uopc.param("x", (8, 6)), uopc.arange(24)
@@ -124,19 +130,8 @@ def test_a_second_derivative_of_a_product_of_more_makes_few_nodes():
     assert made_by(second(6)) <= 4 * made_by(second(3))
 
 
-def eliminated(n):
-    """A matrix as the factors of it, written with updates."""
-    a = uopc.param("a", (n, n))
-    for k in range(n - 1):
-        column = a[k + 1 :, k] / a[k, k]
-        a = a.at[k + 1 :, k].set(column)
-        products = column.reshape(n - k - 1, 1) * a[k, k + 1 :].reshape(1, n - k - 1)
-        a = a.at[k + 1 :, k + 1 :].add(-products)
-    return a
-
-
 def test_factors_by_updates_make_few_nodes():
-    assert made_by(eliminated(6)) <= 4 * made_by(eliminated(4))
+    assert made_by(factors(6)) <= 4 * made_by(factors(4))
 
 
 def test_conditions_are_asked_without_making_nodes(monkeypatch):
