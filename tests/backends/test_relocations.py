@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.cpu.test_elf_loader import POINTERS
 from uopc.backends import elf, relocations
 from uopc.backends.cpu.elf_loader import ElfImage
 from uopc.backends.llvm import jit
@@ -20,27 +21,7 @@ BASE, FAR = 0x7000_0000_0000, 0x1000_0000  # of the image, and of what it import
 
 # Tables read whole and in parts of 1 to 16 bytes, a pointer to data and to a function, a function
 # and a variable of another object.
-TEXT = """
-@table = constant [4 x i64] [i64 3, i64 1, i64 4, i64 1]
-@bytes = constant [8 x i8] c"\\01\\02\\03\\04\\05\\06\\07\\08"
-@pointers = global [2 x ptr] [ptr @table, ptr @twice]
-@state = global i64 5
-@outside = external global i64
-declare i64 @imported(i64)
-define i64 @twice(i64 %x) noinline {
-  %y = shl i64 %x, 1
-  ret i64 %y
-}
-define i64 @called(i64 %i) {
-  %p = load ptr, ptr @pointers
-  %at = getelementptr i64, ptr %p, i64 %i
-  %v = load i64, ptr %at
-  %fp = getelementptr ptr, ptr @pointers, i64 1
-  %f = load ptr, ptr %fp
-  %w = call i64 %f(i64 %v)
-  %s = load i64, ptr @state
-  %s1 = add i64 %s, 1
-  store i64 %s1, ptr @state
+TEXT = POINTERS + """
   %far = load i64, ptr @outside
   %got = call i64 @imported(i64 %far)
   %third = getelementptr i8, ptr @bytes, i64 2
@@ -52,7 +33,6 @@ define i64 @called(i64 %i) {
   %b64 = zext i8 %b to i64
   %h64 = zext i16 %h to i64
   %n64 = zext i32 %n to i64
-  %r0 = add i64 %w, %s
   %r1 = add i64 %r0, %got
   %r2 = add i64 %r1, %b64
   %r3 = add i64 %r2, %h64
@@ -60,6 +40,9 @@ define i64 @called(i64 %i) {
   %r5 = add i64 %r4, %q1
   ret i64 %r5
 }
+@bytes = constant [8 x i8] c"\\01\\02\\03\\04\\05\\06\\07\\08"
+@outside = external global i64
+declare i64 @imported(i64)
 """
 RUNS = r"""
 #include <stdint.h>
@@ -80,8 +63,8 @@ int main(void)
     if (file == NULL || fread(image, 1, SIZE, file) != SIZE) return 3;
     __builtin___clear_cache(image, image + SIZE);
     __builtin___clear_cache(far, far + 4096);
-    int64_t (*called)(int64_t) = (int64_t (*)(int64_t))(image + AT);
-    for (int i = 0; i < 4; i++) printf("%lld\n", (long long)called(i));
+    int64_t (*pick)(int64_t) = (int64_t (*)(int64_t))(image + AT);
+    for (int i = 0; i < 4; i++) printf("%lld\n", (long long)pick(i));
     return 0;
 }
 """
@@ -101,7 +84,7 @@ def test_an_image_of_aarch64_runs(tmp_path: Path) -> None:
     at = {s.name: offset for s, offset in laid_out.defined()}
     (tmp_path / "image").write_bytes(image)
     (tmp_path / "run.c").write_text(RUNS, "ascii")
-    facts = {"BASE": BASE, "FAR": FAR, "SIZE": len(image), "AT": at["called"]}
+    facts = {"BASE": BASE, "FAR": FAR, "SIZE": len(image), "AT": at["pick"]}
     given = [f"-D{name}={value}UL" for name, value in facts.items()]
     command = [COMPILER, "-std=gnu11", "-static", "-O1", *given, "run.c", "-o", "run"]
     subprocess.run(command, cwd=tmp_path, check=True)

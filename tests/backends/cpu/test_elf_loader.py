@@ -36,12 +36,11 @@ def test_assembly_is_text() -> None:
     assert "muladd" in assembly(KERNELS)
 
 
-def test_loaded_data_and_relocations() -> None:
-    text = """
+# Data, a pointer to it and one to a function; the last function has no end.
+POINTERS = """
 @table = constant [4 x i64] [i64 3, i64 1, i64 4, i64 1]
 @state = global i64 5
 @pointers = global [2 x ptr] [ptr @table, ptr @twice]
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 define i64 @twice(i64 %x) noinline {
   %y = shl i64 %x, 1
   ret i64 %y
@@ -56,13 +55,19 @@ define i64 @pick(i64 %i) {
   %s = load i64, ptr @state
   %s1 = add i64 %s, 1
   store i64 %s1, ptr @state
-  %r = add i64 %w, %s
-  ret i64 %r
-}
-define void @clear(ptr %p, i64 %n) {
+  %r0 = add i64 %w, %s
+"""
+
+
+def test_loaded_data_and_relocations() -> None:
+    text = f"""{POINTERS}
+  ret i64 %r0
+}}
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+define void @clear(ptr %p, i64 %n) {{
   call void @llvm.memset.p0.i64(ptr %p, i8 0, i64 %n, i1 false)
   ret void
-}
+}}
 """
     loaded = load(compile_object(text), ("pick", "clear"))
     pick = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(loaded.symbols["pick"])

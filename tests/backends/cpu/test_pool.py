@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,11 +130,8 @@ def test_concurrent_calls(threads: int, nogil: bool, plain: bool) -> None:
             if not np.array_equal(f(x), expected) or not np.array_equal(f(x, out=out), expected):
                 wrong.append(seed)
 
-    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with ThreadPoolExecutor(4) as workers:  # raises what a worker raises
+        list(workers.map(work, range(4)))
     assert not wrong
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import random
 import sys
-import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -252,11 +252,8 @@ def test_concurrent_calls_of_different_sizes(nogil: bool) -> None:
                 if not np.array_equal(f(*args, k=k), expected):
                     wrong.append(seed)
 
-    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with ThreadPoolExecutor(4) as workers:  # raises what a worker raises
+        list(workers.map(work, range(4)))
     assert not wrong
 
 

@@ -1,7 +1,7 @@
 """Writes through views: results and the caller's arrays are what NumPy leaves."""
 
 import copy
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -298,11 +298,8 @@ def test_threads_write_their_own_arrays():
             if not (np.allclose(x, want) and np.allclose(got, 2 * want)):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    with ThreadPoolExecutor(2) as workers:  # raises what a worker raises
+        list(workers.map(work, range(2)))
     assert not wrong
 
 
