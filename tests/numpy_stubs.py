@@ -45,12 +45,11 @@ def random_text() -> str:
 def methods_text() -> str:
     """`uopc/numpy/array_methods.pyi`: the methods of Array that `protocols.py` installs. A method
     that is declared to give Any gives an array of the same class, as a rule."""
-    imports = _ALWAYS | {"from typing import Self", "from uopc.numpy.array import Array"}
+    imports = _ALWAYS | {"from typing import Self"}
     lines = []
     for name, found in sorted(protocols.INSTALLED.items()):
         if isinstance(found, property):
-            returned = _given(name, inspect.signature(found.fget).return_annotation)
-            lines += ["@property", f"def {name}(self) -> {returned}: ..."]
+            lines += ["@property", f"def {name}(self) -> Self: ..."]
             continue
         signature = _signature(found, imports)
         first, *rest = signature.parameters.values()

@@ -28,7 +28,6 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.trace import made_at
 from uopc.ir.core.uop import UOp
 from uopc.numpy.array_methods import ArrayMethods
-from uopc.numpy.memory.steps import ViewStep, through
 from uopc.tensor import updates
 from uopc.tensor.creation import param
 from uopc.tensor.numpy_protocols import OF_ARRAYS
@@ -114,7 +113,7 @@ class Array(ArrayMethods):
         self._uop, self._trace, self.weak = uop, trace, weak
         self._value: npt.NDArray[Any] | None = None
         self.base: Array | None = None  # of a view: the array whose memory it shares
-        self.steps: tuple[ViewStep, ...] = ()  # from the base to the view
+        self.steps: tuple[Any, ...] = ()  # from the base to the view: see `memory/steps.py`
         self.version = 0  # the number of writes to the base that `_uop` has
         self.storage: UOp | None = None  # that holds the newest version, and belongs to this alone
         self.held = False  # an array of no dimensions; other values without dimensions are numbers
@@ -148,8 +147,10 @@ class Array(ArrayMethods):
                 f" return the array{made_at(self._uop)}"
             )
         if self.base is not None and self.version != self.base.version:
-            self._uop = through(self.base.uop, self.steps)
-            self.version, self._value = self.base.version, None
+            u = self.base.uop
+            for step in self.steps:
+                u = step.graph(u)
+            self._uop, self.version, self._value = u, self.base.version, None
         return self._uop
 
     @property

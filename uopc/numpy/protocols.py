@@ -536,7 +536,7 @@ def tolist(a: Array) -> Any:
     return a.value("tolist()").tolist()
 
 
-def real(a: Array) -> Array:
+def real(a: Array) -> Any:
     """The real part.
 
     Examples:
@@ -546,15 +546,14 @@ def real(a: Array) -> Array:
     return a
 
 
-def imag(a: Array) -> Array:
+def imag(a: Array) -> Any:
     """The imaginary part: 0 of real numbers.
 
     Examples:
         >>> np.asarray(unp.asarray([1 + 2j]).imag)
         array([2.])
     """
-    found: Array = namespace.imag(a)
-    return found
+    return namespace.imag(a)
 
 
 def conj(a: Array) -> Any:

@@ -97,11 +97,11 @@ class ComplexArray(Array):
         return found
 
     @property
-    def real(self) -> Array:
+    def real(self) -> Any:
         return self.re
 
     @property
-    def imag(self) -> Array:
+    def imag(self) -> Any:
         return self.im
 
     def __copy__(self) -> ComplexArray:
