@@ -6,11 +6,12 @@ writes to FOLDER/RANK; the exit codes are the last line of output.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
 import numpy as np
-import torch.distributed  # noqa: F401 - for the ranks, which are forked
+import torch.distributed  # here for the ranks, which are forked
 
 import uopc
 from tests.backends.exchange import mpi_job
@@ -61,6 +62,7 @@ if __name__ == "__main__":
     if rank is None:
         print(*codes)
     else:
+        atexit.register(lambda: print("left:", not torch.distributed.is_initialized()))  # runs last
         timeout = float(os.environ.get("JOB_TIMEOUT", "60"))
         distributed.initialize(address, int(size), rank, timeout=timeout)
         for case in cases.split(","):

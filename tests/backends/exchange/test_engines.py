@@ -66,6 +66,7 @@ def test_gloo_gives_what_one_device_gives(cases, ranks, tmp_path):
     count = len(cases.split(","))
     assert codes == [0] * ranks, "\n".join(texts)
     assert all(t.count("done: ") == count for t in texts), "\n".join(texts)
+    assert all("left: True" in t for t in texts), "\n".join(texts)  # Gloo's threads are gone
 
 
 @needs("torch")
