@@ -275,6 +275,21 @@ def test_bounded_by_the_row(cpu, threads, rows, columns, a, b, c, op, what):
         np.testing.assert_array_equal(got, getattr(wanted, what)(axis=1))
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(CPUS), st.integers(1, 40), st.integers(1, 150), st.integers(-60, 60))
+@example("", 13, 128, -30)  # most terms of a row are one number: rows may have lanes, or its sum
+def test_terms_of_the_row_alone(cpu, rows, columns, c):
+    """Sums of terms that depend on the row, and not on the loop that adds them up."""
+    array = numbers(rows, columns)
+    i, j = counted(rows).reshape(rows, 1), counted(columns).reshape(1, columns)
+    keep = np.arange(columns)[None] <= np.arange(rows)[:, None] * 3 + c
+    x = param("x", rows, columns)
+    terms = uopc.where(j <= i * 3 + c, x, 0.5) * x[:, :1]
+    wanted = np.where(keep, array, np.float32(0.5)) * array[:, :1]
+    got = on(cpu, 1, terms.sum(axis=1), array)
+    np.testing.assert_allclose(got, wanted.sum(axis=1, dtype=np.float64), rtol=1e-5, atol=1e-4)
+
+
 @settings(deadline=None, max_examples=25)
 @given(
     st.sampled_from(CPUS), st.integers(1, 5), st.lists(st.integers(1, 900), min_size=2, max_size=4),
