@@ -27,6 +27,8 @@ from uopc.ir.interpret import interpreter
 Array = Any
 JAX_EVERY = 10
 COMPILED_EVERY = 8
+# Sums at a grid are equal but for rounding: a comparison of two would differ between libraries.
+_APART = 0.0137
 
 
 class Library(NamedTuple):
@@ -164,7 +166,7 @@ class _Body(Step):
         count, flag, value, best = (parts[i] for i in range(4))
         if self.nested == 0:
             value = library.cond(
-                np.sum(value) > np.sum(x), lambda s: s * 0.5, lambda s: _curve(
+                np.sum(value) > np.sum(x) + _APART, lambda s: s * 0.5, lambda s: _curve(
                     self.hows[1], np, s, closed), value,
             )  # fmt: skip
         elif self.nested == 1:
@@ -173,7 +175,7 @@ class _Body(Step):
             )
         value = _curve(self.hows[0], np, value, x) * 0.8
         flag = flag | (np.sum(value) > 0.7)
-        better = np.sum(value) > np.sum(best)
+        better = np.sum(value) > np.sum(best) + _APART
         best = np.where(better, value, best * 0.9)
         made = (np.where(flag, count, count + 1), flag, value, best)
         return tuple([made[i] for i in self.order])
