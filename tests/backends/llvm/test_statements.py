@@ -50,3 +50,13 @@ def test_a_maximum_with_zero_restores_no_nan() -> None:
     x = uopc.param("x", (64,))
     (kernel,) = uopc.compile(x.relu()).kernels
     assert "fcmp uno" not in kernel.source
+
+
+@pytest.mark.machine("desktop")
+def test_loops_say_how_often_they_turn() -> None:
+    """LLVM presumes as many turns of each loop, and keeps registers for the innermost."""
+    n = uopc.variable("n", 1, 100)
+    for size, weights in ((1000, {"999"}), (n, set())):
+        x = uopc.param("x", (size,))
+        (kernel,) = uopc.compile(x.at[x.cast(uopc.dtypes.int32)].set(x), threads=1).kernels[-1:]
+        assert set(re.findall(r'branch_weights", i32 (\d+), i32 1', kernel.source)) == weights

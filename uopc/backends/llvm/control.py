@@ -16,6 +16,14 @@ from uopc.ir.core.ops import Ops
 from uopc.ir.core.uop import UOp
 
 
+def _weights(end: str) -> str:
+    """The turns of a loop of known length for each end, for LLVM, which presumes 31: it would keep
+    the constants of a short inner loop in registers in place of the sums of a long loop."""
+    if not end.isdigit():
+        return ""
+    return f", !prof !{{!\"branch_weights\", i32 {min(int(end), 1 << 30) - 1}, i32 1}}"
+
+
 class ControlEmitter(Emitter):
     """The text of one kernel: its loops and branches. A subclass says what emits each op."""
 
@@ -54,7 +62,8 @@ class ControlEmitter(Emitter):
             # After the loop; no value that one carries from another changes here.
             self.names.update((carry, last) for (carry, _), last in zip(pairs, lasts))
             test = self.value(f"icmp slt {counts} {following}, {loop.end}")
-            self.effect(f"br i1 {test}, label %{loop.head}, label %{loop.exit}")
+            again = f"br i1 {test}, label %{loop.head}, label %{loop.exit}"
+            self.effect(again + _weights(loop.end))
         else:
             self.effect(f"br label %{loop.head}")
         self.label(loop.exit)
