@@ -164,6 +164,20 @@ def test_interleaved_functions_are_right(shape):
         np.testing.assert_allclose(found, np.tanh(np.log1p(np.exp(given))) * given, rtol=1e-14)
 
 
+@pytest.mark.parametrize("rows", [13, 17])
+def test_functions_behind_a_tile_stand_side_by_side(rows):
+    """Loops over the tile of a product wait for their functions as other loops do."""
+    a, b = RNG.standard_normal((rows, 64)), RNG.standard_normal((64, 96))
+    x, w = uopc.param("a", a.shape, dtypes.float64), uopc.param("b", b.shape, dtypes.float64)
+    graph = ((x @ w).exp() + 1.0).log()
+    with described("desktop"):
+        program = uopc.compile(graph, threads=1, verify=True)
+        found = program(a=a, b=b)
+    opts = [o.op for k in program.kernels for o in k.opts]
+    assert "UPCAST" in opts[opts.index("DISTRIBUTE") :]
+    np.testing.assert_allclose(found, np.log1p(np.exp(a @ b)), rtol=1e-12, atol=1e-14)
+
+
 # ---------------------------------------------------------------- sums
 def losses(rows, columns):
     """Rows of a cross entropy: strided elements of a short row, and the row's own values."""

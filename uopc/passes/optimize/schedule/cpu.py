@@ -128,6 +128,7 @@ def _contract(s: CpuScheduler) -> bool:
     lanes.vectorise_producers(s)
     if any(o.op == "REDUCE_OUT" for o in s.opts):
         lanes.vectorise_nests(s, s.target.lanes(s.nest.element_bits))
+    interleave(s)
     return True
 
 

@@ -36,8 +36,7 @@ _WITHOUT_FMA = 3  # times the operations of a function on a processor without MU
 
 def interleave(s: Scheduler) -> None:
     """Copy the innermost loops whose bodies wait for their results."""
-    if not _is_straight(s.nest):
-        return
+    straight = _is_straight(s.nest)
     for u in s.nest.order:
         loops = [r for r in u.src[1:] if r.arg.kind == "loop"] if u.op is Ops.END else []
         if not loops:
@@ -46,7 +45,7 @@ def interleave(s: Scheduler) -> None:
         if any([r.arg.kind == "lane" for r in u.src[1:]]) and (n := vectors(s, inner, 1)) > 1:
             if (length_of(inner) or n) >= n:
                 s.widen(inner, "UPCAST", n)
-        elif (length_of(inner) or 0) > thresholds.INTERLEAVED and _waits(s.nest, inner):
+        elif straight and _waits(s.nest, inner):
             s.attempt("UPCAST", inner, thresholds.INTERLEAVED)
 
 
@@ -55,7 +54,7 @@ def vectors(s: Scheduler, r: UOp, lanes: int) -> int:
     k = s.nest
     body = _body(k, r)
     own = not s.target.has_functions and any(map(is_function, body))
-    if not own or not _is_straight(k):
+    if not own or any([u.op is Ops.REDUCE for u in body]):
         return 1
     work, multiplications, divisions, cycles = _chain(k, body)
     if loads := len([a for a in k.read if a.node in body]):
@@ -93,7 +92,7 @@ def _waits(k: Nest, r: UOp) -> bool:
     """True if an iteration without functions waits for its own results longer than the next
     iteration can overlap."""
     body = _body(k, r)
-    if any([expansion(u) > 1 for u in body]):
+    if (length_of(r) or 0) <= thresholds.INTERLEAVED or any([expansion(u) > 1 for u in body]):
         return False
     work, _, _, cycles = _chain(k, body)
     waiting = work <= op_costs.ISSUE_WIDTH * cycles
