@@ -91,9 +91,17 @@ def joined(mark: Mark) -> UOp:
     return uopc.cat(*parts, axis=1) @ given("v", 281, 127)
 
 
+def experts(mark: Mark) -> UOp:
+    """Functions of a row, which the columns of products read, have no vectors there."""
+    x = given("x", 96, 96)
+    g = mark((x @ given("g", 96, 2)).softmax(axis=-1))
+    parts = [(x @ given(f"w{i}", 96, 48)).tanh() * g[:, i : i + 1] for i in range(2)]
+    return parts[0] + parts[1]
+
+
 GRAPHS = (
     two_convolutions, squares, gated, head, resized, repeated, product_of_functions, distances,
-    joined,
+    joined, experts,
 )  # fmt: skip
 
 
@@ -143,6 +151,11 @@ def test_each_large_sum_has_a_kernel(make: Callable[[Mark], UOp]) -> None:
     low = machines.lowered_for("laptop", make(lambda u: u))
     assert len(low.calls) >= 2
     assert any("UPCAST" in str(k.arg.opts) for k in low.kernels)
+
+
+def test_functions_of_a_row_are_stored_for_its_columns() -> None:
+    low = machines.lowered_for("server", experts(lambda u: u))
+    assert any(k.arg.name.startswith("r_96_2_2") for k in low.kernels)
 
 
 def test_the_ways_that_were_compared_are_kept_with_their_costs() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from uopc.ir.builder import index_maps
 from uopc.ir.builder.index_maps import Index
 from uopc.ir.core import bounds, ranges, shapes
 from uopc.ir.core.bounds import most_elements
@@ -40,6 +41,11 @@ class Demand:
         self.around = loops[:end]
 
     @property
+    def target(self) -> UOp:
+        """The storage that the reader writes, or the reader itself."""
+        return self.reader.src[0] if self.reader.op is Ops.STORE else self.reader
+
+    @property
     def evaluations(self) -> float:
         """The most times that this read computes an element."""
         return self.share * iterations(self.around)
@@ -48,8 +54,7 @@ class Demand:
     def evaluations_once_nested(self) -> float:
         """The evaluations after loop interchange. If the kernel writes little, it moves loops that
         the index does not use to the inside."""
-        target = self.reader.src[0] if self.reader.op is Ops.STORE else self.reader
-        written = most_elements(shapes.shape(target)) * target.dtype.itemsize
+        written = most_elements(shapes.shape(self.target)) * self.target.dtype.itemsize
         if written > CROSSED_BYTES or self.in_reduce:
             return self.evaluations
         return self.evaluations_apart
@@ -89,6 +94,13 @@ class Demand:
     def is_affine(self) -> bool:
         """True if the index is a sum of multiples of loops, with no quotient and no gather."""
         return all([m.op is Ops.RANGE for x in self.index for m in affine.form(x)[1]])
+
+    @property
+    def is_for_whole_rows(self) -> bool:
+        """True if a row of the reader reads one element, which is then computed without vectors."""
+        _, loops = index_maps.loop_index(shapes.shape(self.target))
+        used = [ranges.ranges(x) for x in self.index]
+        return bool(loops) and not self.in_reduce and not any([loops[-1] in r for r in used])
 
     @property
     def in_windows(self) -> bool:

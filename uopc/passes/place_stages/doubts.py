@@ -1,9 +1,10 @@
 """The values in doubt: the kernels that result decide whether these are stored.
 
 In doubt is the end of a sum's code if other loops read it than its own, if it would be computed
-several times, or if another sum is beside it; and a function that a read computes several times, if
-that is no factor of products, which a tile packs; and a factor in which elements are repeated
-beside each other. Each may cost the kernel of its reader the tile, or be computed too often.
+several times, or if another sum is beside it; and a function that a read computes several times, or
+one element at a time, if that is no factor of products, which a tile packs; and a factor in which
+elements are repeated beside each other. Each may cost the kernel of its reader the tile, or be
+computed too often.
 """
 
 from __future__ import annotations
@@ -99,15 +100,20 @@ class Doubts:
     def _is_in_doubt(self, u: UOp, demands: list[Demand], evaluations: float) -> bool:
         value, end = self.of[u], self.ends.get(u)
         recomputed = evaluations > value.elements
-        cost = max(value.cost, 0.0 if end is None else end.term_bytes)
-        if max(evaluations, value.elements) * cost < LEAST_COST:
-            return False
         if end is not None:
+            if max(evaluations, value.elements) * max(value.cost, end.term_bytes) < LEAST_COST:
+                return False
             apart = [d.in_reduce or not d.keeps_loops for d in demands]
             loses = end.shares_factors and (len(demands) > 1 or end.beside or any(apart))
             return recomputed or loses
+        if value.cost <= fusion_cost.WINDOW_VALUE:
+            return False
+        lanes = self.asked.machine.vector_bytes / u.dtype.itemsize
+        scalar = [d for d in demands if d.is_for_whole_rows and not value.has_reduce]
+        alone = lanes * sum([d.evaluations for d in scalar])
         again = [d for d in demands if d.evaluations > value.elements and not d.reuses]
-        return bool(again) and value.cost > fusion_cost.WINDOW_VALUE
+        computed = max(evaluations, alone) if again else alone
+        return computed * value.cost >= LEAST_COST
 
     def _move_end(self, u: UOp) -> None:
         """Let the code of a sum end in the value that is presumed to be stored for two readers, if
