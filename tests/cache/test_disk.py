@@ -332,6 +332,12 @@ def test_what_is_not_a_file(stored):
     assert cache.counters()["disk_rejected"] == 1
 
 
+def test_a_file_that_no_process_wrote(stored):
+    with stored.open("wb") as file:
+        file.truncate(1 << 40)  # it has no blocks, and reading them would take hours
+    assert compiled().stats["cache"] == "" and "larger than" in cache.problems()[0]
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda p: os.symlink("/nowhere", p)])
 def test_an_index_that_is_not_a_file(stored, make):
     """It is opened to read and to append: neither waits for the other end of a pipe."""

@@ -215,6 +215,8 @@ class DiskCache:
                 with os.fdopen(file, "rb") as opened:
                     found = os.fstat(file)
                     check_file(found, name)
+                    if found.st_size > self.limit:  # no process wrote so much
+                        raise Unusable(f"{name}: larger than the cache may be")
                     content = checked(opened.read(), name)
                 if touch:
                     with contextlib.suppress(OSError):  # on a read-only disk
