@@ -108,12 +108,13 @@ class Doubts:
             return recomputed or loses
         if value.cost <= fusion_cost.WINDOW_VALUE:
             return False
-        lanes = self.asked.machine.vector_bytes / u.dtype.itemsize
-        scalar = [d for d in demands if d.is_for_whole_rows and not value.has_reduce]
-        alone = lanes * sum([d.evaluations for d in scalar])
         again = [d for d in demands if d.evaluations > value.elements and not d.reuses]
-        computed = max(evaluations, alone) if again else alone
-        return computed * value.cost >= LEAST_COST
+        if again:
+            return evaluations * value.cost >= LEAST_COST
+        scalar = [d for d in demands if d.is_for_whole_rows and not value.has_reduce]
+        lanes = self.asked.machine.vector_bytes / u.dtype.itemsize  # a number takes as long
+        saved = lanes * sum([d.evaluations for d in scalar]) - value.elements
+        return saved * value.cost >= LEAST_COST
 
     def _move_end(self, u: UOp) -> None:
         """Let the code of a sum end in the value that is presumed to be stored for two readers, if
