@@ -50,7 +50,8 @@ class GlooRanks(Ranks):
         """End Gloo's threads before the interpreter ends: one that still drops its last tensor then
         would end the process by SIGABRT."""
         with self.watched("the end of the job"):
-            dist.destroy_process_group()
+            if dist.is_initialized():  # else the program has left itself
+                dist.destroy_process_group()
 
     def _abort(self, code: int) -> None:
         os._exit(code)  # its sockets close: the others get an error
