@@ -32,7 +32,8 @@ class Nest:
         self.ends: list[UOp] = []
         self.ranges: list[UOp] = []
         self.comparisons: list[UOp] = []  # of indices
-        self.around: set[frozenset[UOp]] = set()  # of each node, the loops around it
+        # Of each node the loops around it; of terms their reduce's too, which they need not read.
+        self.around: set[frozenset[UOp]] = set()
         self.around_vectors: set[UOp] = set()  # the loops around values that are vectors
         self._indices: list[UOp] = []
         lists = {
@@ -47,6 +48,8 @@ class Nest:
             elif op in GroupOp.Comparison and u.src[0].dtype.scalar is dtypes.index:
                 self.comparisons.append(u)
             enter(ranges.ranges(u))
+            if op is Ops.REDUCE:
+                enter(ranges.ranges(u.src[0]).union(ranges.closed_ranges(u)))
             if u.dtype.lanes > 1:
                 self.around_vectors.update(ranges.ranges(u))
 

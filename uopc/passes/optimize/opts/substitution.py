@@ -94,10 +94,7 @@ class Tiled:
         loop = self.loop(r)
         noted = [q for part in self.parts.values() for q in part.loops]
         wide = {self.loop(q) for q in noted if q.arg.kind in LANES}
-        k = nest_of(self.base)
-        # The terms of a reduce need not depend on its loops.
-        terms = [{*ranges.ranges(u.src[0]), *u.src[1:]} for u in k.reduces]
-        around = [nest for nest in (*k.around, *terms) if loop in nest]
+        around = [nest for nest in nest_of(self.base).around if loop in nest]
         return any(q in wide or q.arg.kind in LANES for nest in around for q in nest)
 
 
