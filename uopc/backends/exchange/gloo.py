@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -44,14 +43,11 @@ class GlooRanks(Ranks):
         self.store = dist.TCPStore(host, int(port), size, rank == 0, timeout=meeting)
         dist.init_process_group("gloo", store=self.store, rank=rank, world_size=size, timeout=limit)
         super().__init__(rank, size, timeout)
-        atexit.register(self._leave)
 
     def _leave(self) -> None:
-        """End Gloo's threads before the interpreter ends: one that still drops its last tensor then
-        would end the process by SIGABRT."""
-        with self.watched("the end of the job"):
-            if dist.is_initialized():  # else the program has left itself
-                dist.destroy_process_group()
+        # A thread of Gloo that drops its last tensor later would end the process by SIGABRT.
+        if dist.is_initialized():  # else the program has left itself
+            dist.destroy_process_group()
 
     def _abort(self, code: int) -> None:
         os._exit(code)  # its sockets close: the others get an error

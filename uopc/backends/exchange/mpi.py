@@ -3,7 +3,6 @@ chooses the algorithm."""
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -26,12 +25,9 @@ class MpiRanks(Ranks):
     def __init__(self, timeout: float) -> None:
         self.comm = MPI.COMM_WORLD.Dup()
         super().__init__(int(self.comm.rank), int(self.comm.size), timeout)
-        atexit.register(self._leave)
 
     def _leave(self) -> None:
-        """Wait for all ranks, while the watchdog still runs: MPI's own end may wait for ever."""
-        with self.watched("the end of the job, at which all ranks meet"):
-            self.comm.Barrier()
+        self.comm.Barrier()  # while the watchdog runs: MPI's own end may wait for ever
 
     def _abort(self, code: int) -> None:
         self.comm.Abort(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import sys
@@ -77,6 +78,7 @@ class Ranks:
         self.turn = threading.RLock()  # of the threads: all ranks exchange in one order
         self._groups: dict[tuple[Mesh, tuple[str, ...]], Any] = {}
         self._end_on_errors()
+        atexit.register(self._end)
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return of_pickle, (self.rank, self.size)
@@ -84,6 +86,9 @@ class Ranks:
     # ------------------------------------------------------------ what a library does
     def _abort(self, code: int) -> None:
         """End the job, as far as the library can."""
+
+    def _leave(self) -> None:
+        """Leave the job, before the interpreter ends."""
 
     def _every(self, text: str) -> list[str]:
         """Gather a text from each rank."""
@@ -214,6 +219,10 @@ class Ranks:
         with self.turn, self.watched("the parts of a result"):
             self._gather(as_bytes(np.ascontiguousarray(part)), as_bytes(every))
         return list(every)
+
+    def _end(self) -> None:
+        with self.watched("the end of the job, at which ranks may meet"):
+            self._leave()
 
     def _end_on_errors(self) -> None:
         """End the job at an uncaught exception: the other ranks would wait for ever."""
